@@ -77,7 +77,7 @@ def main(options: Options) -> Iterator[tuple[str, Iterable[Pair]]]:
     source = from_plain(DataConfig, {"source": plain["data"]["source"]}, where=file).source
     if options.directory is not None:
         source = replace(source, directory=options.directory)  # type: ignore[call-arg]
-    pairs = [pair for pair in source.pairs("train") if pair[0] and pair[1]]
+    pairs = [pair for pair in source.items("train") if pair[0] and pair[1]]
     phrases = phrase_pairs(pairs, options.min_count)
     yield "phrases.tsv", [HEADER, *phrases]
     yield "compounds.tsv", [HEADER, *compounds(phrases, options.compounds)]

@@ -214,7 +214,7 @@ def english_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = NumberWords("de", "en", high=999, train_size=300, validation_size=8, test_size=60)
     for split in words.splits():
         for side, language in enumerate(("de", "en")):
-            lines = "".join(f"{pair[side]}\n" for pair in words.pairs(split))
+            lines = "".join(f"{pair[side]}\n" for pair in words.items(split))
             (folder / f"text/{split}.{language}").write_text(lines, encoding="utf-8")
     content = numbers()
     files = {split: [f"{split}.{{language}}"] for split in words.splits()}

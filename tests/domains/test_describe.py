@@ -118,7 +118,7 @@ def test_a_csv_of_splits_decides(tmp_path: Path) -> None:
 
 def pairs_in(config: Any) -> dict[str, int]:
     source = config.data.source
-    return {split: len(source.pairs(split)) for split in source.splits()}
+    return {split: len(source.items(split)) for split in source.splits()}
 
 
 def test_two_files_of_sentences(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_two_files_of_sentences(tmp_path: Path) -> None:
     assert min(sizes["validation"], sizes["test"]) >= 20
     _, swapped = look("translation", tmp_path, source_language="fr")
     both = set(zip(sentences("fr", 2000), sentences("en", 2000), strict=True))
-    assert set(swapped.data.source.pairs("test")) <= both
+    assert set(swapped.data.source.items("test")) <= both
     with pytest.raises(UserError, match="names say en and fr"):
         look("translation", tmp_path, source_language="de")
 
@@ -156,7 +156,7 @@ def test_sides_without_a_language(tmp_path: Path) -> None:
     assert source.source_language == "ko", "its script belongs to one language"
     assert not source.of_summaries()
     assert source.target_language in text(described)
-    assert source.pairs("train")[0][0][0] > "가"
+    assert source.items("train")[0][0][0] > "가"
     _, config = look("translation", tmp_path, target_language="en")
     assert config.data.source.target_language == "en"
     (tmp_path / "train.tgt").rename(tmp_path / "b.txt")
@@ -185,7 +185,7 @@ def test_a_table(tmp_path: Path, with_splits: bool) -> None:
 
 def documents_in(config: Any) -> dict[str, int]:
     source = config.data.source
-    return {split: len(source.documents(split)) for split in source.splits()}
+    return {split: len(source.items(split)) for split in source.splits()}
 
 
 def test_one_file_of_lines(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_what_is_said_about_tokens_is_what_training_reads(tmp_path: Path) -> Non
         tokenizer = data.tokenizer.build(
             config.task.texts(data.source), data.vocabulary_size, SPECIALS
         )
-        documents = data.source.documents("train")
+        documents = data.source.items("train")
         lengths = [len(tokenizer.encode(line)) + specials for (line,) in documents]
         fitting = sum(length <= data.max_length for length in lengths) / 600
         assert f"about {fitting:.0%} of" in described.settings["data.max_length"].why
@@ -265,14 +265,14 @@ def test_lines_with_labels(tmp_path: Path, texts: int, header: bool) -> None:
         described, config = look("language", path)
         assert type(config.task).__name__ == ("Classification" if texts == 1 else "Entailment")
         source = config.data.source
-        assert sum(len(source.examples(split)) for split in source.splits()) == 300
+        assert sum(len(source.items(split)) for split in source.splits()) == 300
         assert "2 labels: a 50%, b 50%" in text(described)
         assert "300 lines with labels" in text(described)
     labelled(tmp_path, [*names, *with_labels(150, texts=texts)])
     data.rename(tmp_path / "dev.tsv")
     labelled(tmp_path, [*names, *with_labels(200, texts=texts)])
     _, config = look("language", tmp_path)
-    assert len(config.data.source.examples("validation")) == 150
+    assert len(config.data.source.items("validation")) == 150
 
 
 def rare_label(folder: Path) -> None:

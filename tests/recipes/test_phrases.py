@@ -132,7 +132,7 @@ def test_training_reads_the_sentences_and_the_phrases(tmp_path: Path) -> None:
     options = phrases.Options(str(settings), directory=str(tmp_path), min_count=3, compounds=5)
     made = {name: list(rows) for name, rows in phrases.main(options)}
     source = replace(source, directory=str(tmp_path))
-    assert made["phrases.tsv"] == [phrases.HEADER, *phrase_pairs(source.pairs("train"), 3)]
+    assert made["phrases.tsv"] == [phrases.HEADER, *phrase_pairs(source.items("train"), 3)]
     assert len(made["phrases.tsv"]) > 5
     files = []
     for name, rows in made.items():

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from triptych.errors import UserError
 from triptych.files.results import read_lines
@@ -63,8 +63,36 @@ def read_columns(path: Path, columns: Sequence[str]) -> Iterator[list[str]]:
         yield [cells[place] for place in places]
 
 
+class Source(Checked, ABC, Generic[Item]):
+    """Data of a run, by split; a kind is a frozen dataclass that settings name by class path."""
+
+    holds: ClassVar[str]
+    """What the data are, for errors."""
+
+    @abstractmethod
+    def splits(self) -> list[str]:
+        """Return the names of all splits: train, validation, test and any others."""
+
+    @abstractmethod
+    def read(self, split: str) -> Iterable[Item]:
+        """Return the items of one of the splits, in an order that depends on the data alone."""
+
+    def items(self, split: str) -> list[Item]:
+        """Return all items of a split in order.
+
+        Raises UserError for an unknown or empty split, and for missing or damaged files.
+        """
+        if split not in self.splits():
+            known = ", ".join(self.splits())
+            raise UserError(f"the {self.holds} have no split {split!r}; they have {known}")
+        items = list(self.read(split))
+        if not items:
+            raise UserError(f"the {split} split has no {self.holds}")
+        return items
+
+
 @dataclass(frozen=True)
-class TextFilesOfSplits(Checked, ABC, Generic[Item]):
+class TextFilesOfSplits(Source[Item]):
     """Text in files of a folder, of which shares of the training items may be held out."""
 
     directory: str = "."
@@ -99,7 +127,7 @@ class TextFilesOfSplits(Checked, ABC, Generic[Item]):
         """Return the path of a file of the folder; `~` is the user's home."""
         return Path(self.directory).expanduser() / name
 
-    def items(self, split: str) -> Iterator[Item]:
+    def read(self, split: str) -> Iterator[Item]:
         """Return the items of a split, without those held out and with those that it holds out.
 
         Items with equal keys are in one split.

@@ -40,7 +40,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> TextFiles:
 
 @pytest.fixture(scope="session")
 def vocabulary(text: TextFiles) -> Vocabulary:
-    lines = [line for document in text.documents("train") for line in document]
+    lines = [line for document in text.items("train") for line in document]
     return Vocabulary(WordPiece().build(lines, 60, SPECIALS))
 
 

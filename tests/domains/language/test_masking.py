@@ -176,7 +176,7 @@ def test_next_sentences_need_documents_of_several_segments(text, vocabulary: Voc
 
 def test_any_kind_of_tokenizer_serves(text, model_config: ModelConfig) -> None:
     """Byte pairs have no unknown token: every id after the special ones may be drawn."""
-    lines = [line for document in text.documents("train") for line in document]
+    lines = [line for document in text.items("train") for line in document]
     words = Vocabulary(BytePairs().build(lines, 280, SPECIALS))
     assert words.known == range(N_SPECIALS, len(words))
     assert Vocabulary(Characters().build(lines, 60, SPECIALS)).known.start == N_SPECIALS + 1

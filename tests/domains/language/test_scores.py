@@ -160,7 +160,7 @@ def test_perplexity_counts_every_real_token_and_no_padding(
     task = NextToken()
     model = task.build_model(model_config, vocabulary, 16).double().eval()
     examples = task.encode(text, "test", vocabulary, 16)
-    documents = text.documents("test")
+    documents = text.items("test")
     n_tokens = sum(
         len(vocabulary.tokenizer.encode(line)) for document in documents for line in document
     ) + len(documents)

@@ -218,7 +218,7 @@ def write(folder: Path, name: str, *lines: str) -> TabSeparated:
 
 def test_tab_separated_lines(tmp_path: Path) -> None:
     source = write(tmp_path, "t.tsv", "A dog.\tpet", "", " A cat. \tpet", "An oak.\ttree")
-    found = source.examples("train")
+    found = source.items("train")
     assert [(*each.texts, each.label) for each in found] == [
         ("A dog.", "pet"), ("A cat.", "pet"), ("An oak.", "tree"),
     ]  # fmt: skip

@@ -17,18 +17,18 @@ def test_blank_lines_separate_documents(tmp_path: Path) -> None:
     (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"four"))
     files = {"train": ["a.txt", "b.txt.gz"], "test": ["a.txt"]}
     source = TextFiles(directory=str(tmp_path), files=files)
-    assert source.documents("train") == [["one", "two"], ["three"], ["four"]]
+    assert source.items("train") == [["one", "two"], ["three"], ["four"]]
     lines = TextFiles(directory=str(tmp_path), files=files, one_per_line=True)
-    assert lines.documents("train") == [["one"], ["two"], ["three"], ["four"]]
-    with pytest.raises(UserError, match="no split 'validation'; it has train, test"):
-        source.documents("validation")
+    assert lines.items("train") == [["one"], ["two"], ["three"], ["four"]]
+    with pytest.raises(UserError, match="no split 'validation'; they have train, test"):
+        source.items("validation")
 
 
 def test_held_out_documents_are_in_no_other_split(tmp_path: Path) -> None:
     text = "".join(f"sentence {number}\n\n" for number in range(300))
     (tmp_path / "all.txt").write_text(text, encoding="utf-8")
     source = TextFiles(str(tmp_path), {"train": ["all.txt"]}, validation_share=0.2, test_share=0.2)
-    parts = [source.documents(split) for split in ("train", "validation", "test")]
+    parts = [source.items(split) for split in ("train", "validation", "test")]
     joined = [document[0] for part in parts for document in part]
     assert len(joined) == len(set(joined)) == 300
     assert 30 < len(parts[1]) < 90
@@ -38,13 +38,13 @@ def test_held_out_documents_are_in_no_other_split(tmp_path: Path) -> None:
 
 def test_what_is_wrong_with_a_file_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"nowhere.txt does not exist"):
-        TextFiles(str(tmp_path), {"train": ["nowhere.txt"]}).documents("train")
+        TextFiles(str(tmp_path), {"train": ["nowhere.txt"]}).items("train")
     (tmp_path / "bad.txt").write_bytes(b"good\nb\xffd\n")
     with pytest.raises(UserError, match=r"bad.txt, line 2 is not UTF-8"):
-        TextFiles(str(tmp_path), {"train": ["bad.txt"]}).documents("train")
+        TextFiles(str(tmp_path), {"train": ["bad.txt"]}).items("train")
     (tmp_path / "empty.txt").write_text("\n\n", encoding="utf-8")
-    with pytest.raises(UserError, match="train split has no text"):
-        TextFiles(str(tmp_path), {"train": ["empty.txt"]}).documents("train")
+    with pytest.raises(UserError, match="train split has no documents"):
+        TextFiles(str(tmp_path), {"train": ["empty.txt"]}).items("train")
 
 
 def test_sentences_are_joined_up_to_a_length() -> None:

@@ -351,7 +351,7 @@ def test_a_split_is_scored_whole_with_signatures_and_samples(translator: Transla
     result = translator.evaluate("test", beam=1)
     assert (result.domain, result.split, result.count) == ("translation", "test", 40)
     assert result.metrics.keys() == {"nats_per_token", "bleu", "chrf", "exact_match"}
-    pairs = translator.data_settings.source.pairs("test")
+    pairs = translator.data_settings.source.items("test")
     translations = result.details["hypotheses"]
     assert translations == translator.translate([source for source, _ in pairs], beam=1)
     right = sum(text == target for text, (_, target) in zip(translations, pairs, strict=True))
@@ -371,7 +371,7 @@ def test_numbers_are_scored_by_character_and_say_what_is_missing(
 
 
 def test_an_evaluation_searches_as_it_is_told(translator: TranslationModel) -> None:
-    pairs = translator.data_settings.source.pairs("test")
+    pairs = translator.data_settings.source.items("test")
     sources = [source for source, _ in pairs]
     found = []
     for search in (
@@ -414,7 +414,7 @@ def test_another_folder_may_hold_the_data(
     pytest.importorskip("sacremoses")
     assert 0 <= result.metrics["bleu_papers"] <= 100
     assert "sacremoses[de" in result.details["signatures"]["bleu_papers"]
-    with pytest.raises(UserError, match=r"no split 'dev'; it has test"):
+    with pytest.raises(UserError, match=r"no split 'dev'; they have test"):
         translator.evaluate("dev", data=tmp_path)
     with pytest.raises(UserError, match=r"/nowhere/t\.en does not exist"):
         translator.evaluate()

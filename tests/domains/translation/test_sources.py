@@ -37,7 +37,7 @@ def test_only_line_feeds_end_lines(tmp_path: Path, name: str) -> None:
 def test_blanks_and_carriage_returns_are_stripped_and_nothing_else(tmp_path: Path) -> None:
     write(tmp_path / "a.en", " \ta b\t \r\n\r\n\u00a0kept\u2028\n")
     write(tmp_path / "a.de", "A\nB\nC \n")
-    pairs = parallel(tmp_path, train=["a.{language}"]).pairs("train")
+    pairs = parallel(tmp_path, train=["a.{language}"]).items("train")
     assert pairs == [("a b", "A"), ("", "B"), ("\u00a0kept\u2028", "C")]
 
 
@@ -103,29 +103,29 @@ def test_files_of_a_split_are_read_one_after_the_other(tmp_path: Path) -> None:
     write(tmp_path / "news-src.eng.gz", "c\n")
     write(tmp_path / "news-ref.deu.gz", "C\n")
     corpus = parallel(tmp_path, train=["one.{language}", "news-src.eng.gz | news-ref.deu.gz"])
-    assert corpus.pairs("train") == [("a", "A"), ("b", "B"), ("c", "C")]
+    assert corpus.items("train") == [("a", "A"), ("b", "B"), ("c", "C")]
 
 
 def test_unequal_line_counts_name_both_files_and_both_counts(tmp_path: Path) -> None:
     write(tmp_path / "t.en", "a\nb\n")
     write(tmp_path / "t.de", "A\nB\nC\n")
     with pytest.raises(UserError, match=r"t\.en has 2 lines and \S*t\.de has 3;"):
-        parallel(tmp_path, train=["t.{language}"]).pairs("train")
+        parallel(tmp_path, train=["t.{language}"]).items("train")
 
 
 def test_empty_sides_stay_in_every_split(tmp_path: Path) -> None:
     write(tmp_path / "t.en", "a\n\nc\n")
     write(tmp_path / "t.de", "A\nB\n \n")
     corpus = parallel(tmp_path, test=["t.{language}"])
-    assert corpus.pairs("test") == [("a", "A"), ("", "B"), ("c", "")]
+    assert corpus.items("test") == [("a", "A"), ("", "B"), ("c", "")]
 
 
 def test_unknown_splits_and_missing_files_are_named(tmp_path: Path) -> None:
     corpus = parallel(tmp_path, train=["t.{language}"], test=["u.{language}"])
-    with pytest.raises(UserError, match=r"no split 'dev'; it has train, test"):
-        corpus.pairs("dev")
+    with pytest.raises(UserError, match=r"no split 'dev'; they have train, test"):
+        corpus.items("dev")
     with pytest.raises(UserError, match=r"t\.en does not exist"):
-        corpus.pairs("train")
+        corpus.items("train")
 
 
 def test_one_file_for_both_sides_is_refused(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_one_file_for_both_sides_is_refused(tmp_path: Path) -> None:
         ParallelText("en", "en", directory=str(tmp_path), files={"train": ["t.{language}"]}),
     ):
         with pytest.raises(UserError, match=r"both sides would be read from \S*t\.en; expected"):
-            corpus.pairs("train")
+            corpus.items("train")
 
 
 # Tab-separated files -----------------------------------------------------------------------------
@@ -145,9 +145,9 @@ def test_columns_are_found_by_name_and_files_are_joined(tmp_path: Path) -> None:
     write(tmp_path / "a.tsv.gz", 'split\tko\ten\nxtrain\t가\tGo\ntrain\t나\t"I\ndev\t다\tall\n')
     write(tmp_path / "b.tsv", "en\tsplit\tko\r\nB\ttrain\t라\r\nempty\ttest\t\r\n")
     corpus = TabSeparated(directory=str(tmp_path), files=["a.tsv.gz", "b.tsv"])
-    assert corpus.pairs("train") == [("나", '"I'), ("라", "B")]
-    assert corpus.pairs("validation") == [("다", "all")]
-    assert corpus.pairs("test") == [("", "empty")]
+    assert corpus.items("train") == [("나", '"I'), ("라", "B")]
+    assert corpus.items("validation") == [("다", "all")]
+    assert corpus.items("test") == [("", "empty")]
 
 
 def test_one_file_per_split_needs_no_split_column(tmp_path: Path) -> None:
@@ -159,10 +159,10 @@ def test_one_file_per_split_needs_no_split_column(tmp_path: Path) -> None:
         split_column=None,
         split_names={"train": "train", "validation": "dev"},
     )
-    assert corpus.pairs("train") == [("가", "Go")]
-    assert corpus.pairs("validation") == [("나", "I")]
+    assert corpus.items("train") == [("가", "Go")]
+    assert corpus.items("validation") == [("나", "I")]
     with pytest.raises(UserError, match="no split 'test'"):
-        corpus.pairs("test")
+        corpus.items("test")
 
 
 def test_a_test_set_from_elsewhere_may_be_line_aligned(tmp_path: Path) -> None:
@@ -173,11 +173,11 @@ def test_a_test_set_from_elsewhere_may_be_line_aligned(tmp_path: Path) -> None:
         "ko", "en", directory=str(tmp_path), files=["a.tsv"], aligned={"other": ["b.{language}"]}
     )
     assert corpus.splits() == ["train", "validation", "test", "other"]
-    assert corpus.pairs("test") == [("나", "I")]
-    assert corpus.pairs("other") == [("다", "all"), ("라", "ra")]
+    assert corpus.items("test") == [("나", "I")]
+    assert corpus.items("other") == [("다", "all"), ("라", "ra")]
     (tmp_path / "b.en").unlink()
     with pytest.raises(UserError, match=r"b\.en does not exist"):
-        corpus.pairs("other")
+        corpus.items("other")
     with pytest.raises(ValueError, match="the split test is in both"):
         TabSeparated(aligned={"test": ["b.{language}"]})
 
@@ -185,7 +185,7 @@ def test_a_test_set_from_elsewhere_may_be_line_aligned(tmp_path: Path) -> None:
 def test_tabs_are_the_only_separator_inside_a_row(tmp_path: Path) -> None:
     write(tmp_path / "a.tsv", "split\tko\ten\ntrain\t가\u2028나\ta\x85b, c\n")
     corpus = TabSeparated(directory=str(tmp_path), files=["a.tsv"])
-    assert corpus.pairs("train") == [("가\u2028나", "a\x85b, c")]
+    assert corpus.items("train") == [("가\u2028나", "a\x85b, c")]
 
 
 def test_blank_lines_of_a_table_are_no_rows(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_blank_lines_of_a_table_are_no_rows(tmp_path: Path) -> None:
 def test_malformed_tables_are_named(tmp_path: Path, content: str, message: str) -> None:
     write(tmp_path / "a.tsv", content)
     with pytest.raises(UserError, match=message):
-        TabSeparated(directory=str(tmp_path), files=["a.tsv"]).pairs("train")
+        TabSeparated(directory=str(tmp_path), files=["a.tsv"]).items("train")
 
 
 @pytest.mark.parametrize(
@@ -242,11 +242,11 @@ def test_two_source_languages_are_one_corpus_and_two(tmp_path: Path) -> None:
     assert corpus.splits() == [
         "train", "test", "news", "ko.train", "ko.test", "zh.train", "zh.test", "zh.news",
     ]  # fmt: skip
-    assert corpus.pairs("train") == [("ko train", "from ko"), ("zh train", "from zh")]
-    assert corpus.pairs("zh.test") == [("zh test", "from zh")]
-    assert corpus.pairs("news") == corpus.pairs("zh.news") == [("zh news", "from zh")]
+    assert corpus.items("train") == [("ko train", "from ko"), ("zh train", "from zh")]
+    assert corpus.items("zh.test") == [("zh test", "from zh")]
+    assert corpus.items("news") == corpus.items("zh.news") == [("zh news", "from zh")]
     with pytest.raises(UserError, match=r"no split 'ko\.news'"):
-        corpus.pairs("ko.news")
+        corpus.items("ko.news")
     assert not corpus.of_summaries()
     with pytest.raises(ValueError, match="source_language ko"):
         TwoLanguages(first=first, second=first)
@@ -257,9 +257,9 @@ def test_two_source_languages_are_one_corpus_and_two(tmp_path: Path) -> None:
 
 def test_the_shared_corpora_have_the_documented_sizes(shared_data: Path) -> None:
     multi30k = ParallelText(directory=str(shared_data / "multi30k"))
-    assert [len(multi30k.pairs(split)) for split in multi30k.splits()] == [29_000, 1_014, 1_000]
+    assert [len(multi30k.items(split)) for split in multi30k.splits()] == [29_000, 1_014, 1_000]
     korean = TabSeparated(directory=str(shared_data / "ko-en"))
-    assert [len(korean.pairs(split)) for split in korean.splits()] == [15_488, 615, 603]
+    assert [len(korean.items(split)) for split in korean.splits()] == [15_488, 615, 603]
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_a_shipped_recipe_finds_its_test_splits(
     corpus = from_plain(Config, content).data.source
     corpus = source_to_score(corpus, "test", shared_data / Path(corpus.directory).name)
     for split, size in sizes.items():
-        assert len(corpus.pairs(split)) == size
+        assert len(corpus.items(split)) == size
 
 
 def lines(count: int) -> list[str]:
@@ -293,7 +293,7 @@ def test_two_files_without_splits_are_shared_out_by_their_sources(tmp_path: Path
         test_share=0.2,
     )
     assert corpus.splits() == ["train", "validation", "test"]
-    found = {split: corpus.pairs(split) for split in corpus.splits()}
+    found = {split: corpus.items(split) for split in corpus.splits()}
     assert sorted(pair for pairs in found.values() for pair in pairs) == sorted(
         zip(sources, targets, strict=True)
     )
@@ -307,7 +307,7 @@ def test_two_files_without_splits_are_shared_out_by_their_sources(tmp_path: Path
         validation_share=0.1,
         test_share=0.2,
     )
-    assert {*more.pairs("test")} == {*found["test"]}, "other pairs move none"
+    assert {*more.items("test")} == {*found["test"]}, "other pairs move none"
 
 
 def test_one_table_without_splits_is_shared_out_too(tmp_path: Path) -> None:
@@ -321,8 +321,8 @@ def test_one_table_without_splits_is_shared_out_too(tmp_path: Path) -> None:
     }
     corpus = TabSeparated(**given, split_column=None, validation_share=0.1)
     assert corpus.splits() == ["train", "validation"]
-    assert len(corpus.pairs("train")) + len(corpus.pairs("validation")) == 300
-    assert 10 < len(corpus.pairs("validation")) < 55
+    assert len(corpus.items("train")) + len(corpus.items("validation")) == 300
+    assert 10 < len(corpus.items("validation")) < 55
 
 
 @pytest.mark.parametrize(
@@ -348,4 +348,4 @@ def test_a_folder_may_lie_in_the_users_own(tmp_path: Path, monkeypatch: pytest.M
     write(tmp_path / "texts" / "a.en", "one\n")
     write(tmp_path / "texts" / "a.de", "eins\n")
     corpus = ParallelText(directory="~/texts", files={"train": ["a.{language}"]})
-    assert corpus.pairs("train") == [("one", "eins")]
+    assert corpus.items("train") == [("one", "eins")]

@@ -79,7 +79,7 @@ def test_words_are_those_of_the_two_languages() -> None:
             validation_size=1,
             test_size=1,
         )
-        pairs = [pair for split in corpus.splits() for pair in corpus.pairs(split)]
+        pairs = [pair for split in corpus.splits() for pair in corpus.items(split)]
         assert len(pairs) == 3
         assert (words[source], words[target]) in pairs
 
@@ -143,13 +143,13 @@ def test_entropy_is_that_of_all_targets() -> None:
 
 def law_nats(limit: int | None = None) -> float:
     """The true nats of the test pairs."""
-    pairs = TINY.pairs("test")[:limit]
+    pairs = TINY.items("test")[:limit]
     return -sum(math.log(probability(s.split(), t.split(), TINY)) for s, t in pairs)
 
 
 def test_the_draw_follows_the_law() -> None:
     corpus = ReversedSentences(n_words=4, min_words=3, max_words=5, change=0.25, train_size=6000)
-    pairs = [(source.split(), target.split()) for source, target in corpus.pairs("train")]
+    pairs = [(source.split(), target.split()) for source, target in corpus.items("train")]
 
     def close(counts: Counter[Any], shares: dict[Any, float]) -> bool:
         total = sum(counts.values())
@@ -171,14 +171,14 @@ def test_the_draw_follows_the_law() -> None:
 
 def test_splits_are_the_same_every_time_and_differ() -> None:
     corpus = ReversedSentences(min_words=8, train_size=300, validation_size=200, test_size=200)
-    seen = [set(corpus.pairs(split)) for split in corpus.splits()]
+    seen = [set(corpus.items(split)) for split in corpus.splits()]
     assert [len(pairs) for pairs in seen] == [300, 200, 200]
     assert not seen[0] & seen[1]
     assert not seen[0] & seen[2]
     assert not seen[1] & seen[2]
-    assert replace(corpus, train_size=500).pairs("train")[:300] == corpus.pairs("train")
-    assert replace(corpus, train_size=500).pairs("test") == corpus.pairs("test")
-    assert replace(corpus, seed=1).pairs("test") != corpus.pairs("test")
+    assert replace(corpus, train_size=500).items("train")[:300] == corpus.items("train")
+    assert replace(corpus, train_size=500).items("test") == corpus.items("test")
+    assert replace(corpus, seed=1).items("test") != corpus.items("test")
 
 
 @pytest.fixture(scope="module")
@@ -190,10 +190,14 @@ def task() -> TranslationTrainingModule:
 
 def test_every_word_is_one_token(task: TranslationTrainingModule) -> None:
     for split in TINY.splits():
-        pairs = TINY.pairs(split)
+        pairs = TINY.items(split)
         encoded = EncodedPairs.of(pairs, task.tokenizers)
-        assert encoded.target_lengths.tolist() == [len(t.split()) + 1 for _, t in pairs]
-        assert encoded.source_lengths.tolist() == [len(s.split()) + 1 for s, _ in pairs]
+        assert encoded.sizes(range(len(pairs)))[:, 1].tolist() == [
+            len(t.split()) + 1 for _, t in pairs
+        ]
+        assert encoded.sizes(range(len(pairs)))[:, 0].tolist() == [
+            len(s.split()) + 1 for s, _ in pairs
+        ]
 
 
 class Perfect(nn.Module):
@@ -223,7 +227,7 @@ class Perfect(nn.Module):
 def test_a_perfect_model_scores_what_the_law_scores(task: TranslationTrainingModule) -> None:
     perfect = TranslationTrainingModule(task.config, task.tokenizers)
     perfect.model = Perfect(task.tokenizers)  # type: ignore[assignment]
-    encoded = EncodedPairs.of(TINY.pairs("test"), task.tokenizers)
+    encoded = EncodedPairs.of(TINY.items("test"), task.tokenizers)
     totals = sum_scores(perfect, perfect.score, evaluation_batches(encoded, 64))
     metrics = perfect.metrics(totals)
     law = law_nats() / totals["tokens"]

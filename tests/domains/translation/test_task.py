@@ -39,7 +39,7 @@ def test_a_uniform_model_scores_exactly_log_v(tiny_config: Config) -> None:
     metrics = task.metrics(totals)
     vocabulary = len(task.tokenizers.target)
     assert metrics["nats_per_token"] == pytest.approx(math.log(vocabulary), rel=1e-6)
-    pairs = tiny_config.data.source.pairs("validation")
+    pairs = tiny_config.data.source.items("validation")
     ids = task.tokenizers.target.encode_batch([target for _, target in pairs])
     assert totals["tokens"] == sum(len(row) + 1 for row in ids)  # every end, no padding
     assert totals["pairs"] == len(pairs)
@@ -48,7 +48,7 @@ def test_a_uniform_model_scores_exactly_log_v(tiny_config: Config) -> None:
 def test_nats_do_not_depend_on_batches_padding_smoothing_or_dropout(
     taught: TranslationTrainingModule,
 ) -> None:
-    pairs = EncodedPairs.of(taught.config.data.source.pairs("validation"), taught.tokenizers)
+    pairs = EncodedPairs.of(taught.config.data.source.items("validation"), taught.tokenizers)
     figures = [
         taught.metrics(sum_scores(taught, taught.score, evaluation_batches(pairs, budget)))[
             "nats_per_token"
@@ -97,7 +97,7 @@ def test_validation_scores_what_the_model_says_by_itself(taught: TranslationTrai
     metrics = taught.generation_metrics()
     assert metrics.keys() == {"bleu", "chrf", "exact_match"}
     assert len(taught.hypotheses) == taught.config.data.validation_lines == 10
-    assert taught.generated_pairs == taught.config.data.source.pairs("validation")[:10]
+    assert taught.generated_pairs == taught.config.data.source.items("validation")[:10]
     # Greedy by hand on one line.
     source, _ = taught.generated_pairs[3]
     ids = torch.tensor([[*taught.tokenizers.source.encode(source), END]])
@@ -115,7 +115,7 @@ def test_validation_searches_with_its_own_beam(taught: TranslationTrainingModule
     for beam in (1, 4):
         task = copy.copy(taught)
         task.config = replace(taught.config, data=replace(taught.config.data, validation_beam=beam))
-        task.generated_pairs = taught.config.data.source.pairs("test")
+        task.generated_pairs = taught.config.data.source.items("test")
         task.generation_metrics()
         sources = [source for source, _ in task.generated_pairs]
         model = TranslationModel.of_run(taught.config, taught.model, taught.tokenizers)
@@ -229,7 +229,7 @@ def test_training_leaves_out_and_counts_and_validation_keeps_all(
 
 @pytest.mark.parametrize(
     ("train", "message"),
-    [("", "the train split of the corpus has no sentence pairs"), ("\n\n", "2 with an empty side")],
+    [("", "the train split has no sentence pairs"), ("\n\n", "2 with an empty side")],
 )
 def test_nothing_to_train_on_is_said(tmp_path: Path, train: str, message: str) -> None:
     for language in ("en", "de"):

@@ -100,7 +100,7 @@ def _find(data: Path, options: LanguageNewRunOptions, *, labelled: bool) -> Text
 def _describe_text(data: TextData, *, masked: bool) -> Description:
     """Return what plain text holds, for a model that fills gaps or continues."""
     source = TextFiles(data.directory, data.names)
-    every = {split: source.read(split) for split in data.names}
+    every = {split: list(source.read(split)) for split in data.names}
     counts = {split: sum(map(len, documents)) for split, documents in every.items()}
     data.check_filled(counts)
     documents = every["train"]
@@ -182,9 +182,9 @@ def _describe_labels(data: TextData) -> Description:
     cannot be learnt.
     """
     source = TabSeparated(data.directory, data.names)
-    own = {split: len(source.read(split)) for split in data.names}
+    own = {split: len(list(source.read(split))) for split in data.names}
     data.check_filled(own)
-    rows = source.read("train")
+    rows = list(source.read("train"))
     header = rows[0].label not in {row.label for row in rows[1:]}
     rows = rows[header:]
     _check_labels(data, rows)
@@ -193,7 +193,7 @@ def _describe_labels(data: TextData) -> Description:
     for name, share in held_out(places, data.missing(), usual=0.1, least=10).items():
         shares[name] = share.value
     source = TabSeparated(data.directory, data.names, header, **shares)
-    train = source.examples("train")
+    train = source.items("train")
     _check_held_out(source, {row.label for row in train})
     n_texts = len(train[0].texts)
     texts = measure([list(row.texts) for row in rows], n_specials=1 + n_texts)
@@ -258,7 +258,7 @@ def _check_labels(data: TextData, rows: list[Labelled]) -> None:
 def _check_held_out(source: TabSeparated, known: set[str]) -> None:
     """Raise UserError for an empty split, and for labels that no training line has."""
     for split in source.splits():
-        for row in source.examples(split):
+        for row in source.items(split):
             if row.label not in known:
                 raise UserError(
                     f"{row.where} has the label {row.label!r}, which is in no line that is left to "

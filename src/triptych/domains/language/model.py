@@ -217,7 +217,7 @@ class LanguageSettings(ModelSettings):
 
 def training_lines(source: Source, task: Task) -> Iterable[str]:
     """Return the sentences of the training split of a source of plain text."""
-    documents = text_source(source, task).documents("train")
+    documents = text_source(source, task).items("train")
     return (sentence for document in documents for sentence in document)
 
 

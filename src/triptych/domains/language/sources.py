@@ -5,47 +5,27 @@ A source is a frozen dataclass that settings name by class path; a new kind is a
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from triptych.errors import UserError
 from triptych.files.results import read_lines
+from triptych.text import files
 from triptych.text.files import Row, TextFilesOfSplits, read_table
-from triptych.types import Checked
 
 Document: TypeAlias = list[str]
 """Sentences of a document in order; none of them is empty."""
 
 
-class Source(Checked, ABC):
-    """Data of a run, by split. A task says which kind it reads, such as `TextSource`."""
-
-    @abstractmethod
-    def splits(self) -> list[str]:
-        """Return the names of all splits: train, validation, test and any others."""
-
-    def check_split(self, split: str) -> None:
-        """Raise UserError for a split that the source does not have."""
-        if split not in self.splits():
-            raise UserError(f"the text has no split {split!r}; it has {', '.join(self.splits())}")
+class Source(files.Source[Any]):
+    """Text of a run. A task says which kind it reads, such as `TextSource`."""
 
 
 class TextSource(Source):
     """Documents of plain text."""
 
-    @abstractmethod
-    def read(self, split: str) -> list[Document]:
-        """Return the documents of one of the splits, in an order that depends on the data alone."""
-
-    def documents(self, split: str) -> list[Document]:
-        """Return the documents of a split; UserError for an unknown or empty split."""
-        self.check_split(split)
-        documents = self.read(split)
-        if not documents:
-            raise UserError(f"the {split} split has no text; expected a sentence or more")
-        return documents
+    holds = "documents"
 
 
 class Labelled(NamedTuple):
@@ -62,17 +42,7 @@ class Labelled(NamedTuple):
 class LabelledSource(Source):
     """Examples with labels."""
 
-    @abstractmethod
-    def read(self, split: str) -> list[Labelled]:
-        """Return the examples of one of the splits, in an order that depends on the data alone."""
-
-    def examples(self, split: str) -> list[Labelled]:
-        """Return the examples of a split; UserError for an unknown or empty split."""
-        self.check_split(split)
-        examples = self.read(split)
-        if not examples:
-            raise UserError(f"the {split} split has no labelled text; expected a line or more")
-        return examples
+    holds = "labelled texts"
 
 
 @dataclass(frozen=True)
@@ -101,9 +71,6 @@ class TextFiles(TextFilesOfSplits[Document], TextSource):
 
     def key(self, item: Document) -> str:
         return item[0]
-
-    def read(self, split: str) -> list[Document]:
-        return list(self.items(split))
 
     def read_files(self, split: str) -> Iterator[Document]:
         for name in self.files[split]:
@@ -136,9 +103,6 @@ class TabSeparated(TextFilesOfSplits[Labelled], LabelledSource):
 
     def key(self, item: Labelled) -> str:
         return item.texts[0]
-
-    def read(self, split: str) -> list[Labelled]:
-        return list(self.items(split))
 
     def read_files(self, split: str) -> Iterator[Labelled]:
         for name in self.files[split]:

@@ -122,7 +122,7 @@ def _read_source(
     config: DataConfig, vocabulary: dict[str, Any] | None
 ) -> tuple[Tokenizers, EncodedPairs, int]:
     """Return the vocabulary, the training pairs and the number of pairs with an empty side."""
-    read = [*config.source.pairs("train"), *config.more_pairs()]
+    read = [*config.source.items("train"), *config.more_pairs()]
     pairs = [pair for pair in read if pair[0] and pair[1]]
     left_out = len(read) - len(pairs)
     if vocabulary is None:
@@ -145,7 +145,7 @@ def _read_source(
 def read_validation_pairs(config: DataConfig) -> list[Pair]:
     """Return the validation pairs; those of a pack are decoded, as byte-level ids lose nothing."""
     if config.packed is None:
-        return config.source.pairs("validation")
+        return config.source.items("validation")
     tokenizers, sources, targets, _ = read_pack(config.packed, "validation")
     return list(
         zip(

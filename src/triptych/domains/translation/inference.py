@@ -340,7 +340,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         penalty, split = LengthPenalty.parse(request.length_penalty), request.split
         trained_on = self.data_settings
         corpus = source_to_score(trained_on.source, split, request.data)
-        pairs = corpus.pairs(split)[: request.limit]
+        pairs = corpus.items(split)[: request.limit]
         max_tokens = min(MAX_SCORING_TOKENS, trained_on.max_tokens)
         totals = sum_scores(
             self.model,

@@ -5,8 +5,7 @@ A corpus is a frozen dataclass that YAML names by its class path; a new kind is 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -15,8 +14,7 @@ from triptych.domains.translation.metrics import character_accuracy, rouge, roug
 from triptych.domains.translation.model import primary_subtag
 from triptych.errors import UserError
 from triptych.files.results import read_lines
-from triptych.text.files import SPACES, TextFilesOfSplits, read_columns
-from triptych.types import Checked
+from triptych.text.files import SPACES, Source, TextFilesOfSplits, read_columns
 
 Pair = tuple[str, str]
 """Source sentence and target sentence."""
@@ -27,7 +25,7 @@ with spaces between words, and a Korean word includes its particles."""
 
 
 @dataclass(frozen=True)
-class Corpus(Checked, ABC):
+class Corpus(Source[Pair]):
     """Sentence pairs of one translation direction, by split."""
 
     source_language: str = "en"
@@ -35,26 +33,7 @@ class Corpus(Checked, ABC):
     target_language: str = "de"
     """Language code of the target; BLEU of ko, zh and ja counts characters."""
 
-    @abstractmethod
-    def splits(self) -> list[str]:
-        """Return the names of all splits: train, validation, test and any others."""
-
-    @abstractmethod
-    def read(self, split: str) -> Iterable[Pair]:
-        """Return all pairs of one of the splits in order, stripped, also with an empty side."""
-
-    def pairs(self, split: str) -> list[Pair]:
-        """Return all pairs of a split in order, stripped; pairs with an empty side are included.
-
-        Raises UserError for an unknown or empty split, a missing or damaged file and unequal line
-        counts.
-        """
-        if split not in self.splits():
-            raise UserError(f"the corpus has no split {split!r}; it has {', '.join(self.splits())}")
-        pairs = list(self.read(split))
-        if not pairs:
-            raise UserError(f"the {split} split of the corpus has no sentence pairs")
-        return pairs
+    holds = "sentence pairs"
 
     def source_languages(self) -> list[str]:
         """Return the code of each language in which a source may be."""
@@ -99,9 +78,6 @@ class FileCorpus(TextFilesOfSplits[Pair], Corpus):
     )
     """What the targets are: translations; summaries, which ROUGE scores and whose sources are read
     whole; or strings of symbols, which are compared character by character."""
-
-    def read(self, split: str) -> Iterator[Pair]:
-        return self.items(split)
 
     def key(self, item: Pair) -> str:
         return item[0]

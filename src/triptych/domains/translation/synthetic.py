@@ -40,7 +40,7 @@ class SyntheticCorpus(Corpus):
     def example(self) -> str:
         """Return a source of the validation split; "" where it cannot be computed."""
         with suppress(UserError):
-            return replace(self, validation_size=1).pairs("validation")[0][0]
+            return replace(self, validation_size=1).items("validation")[0][0]
         return ""
 
 

@@ -99,12 +99,12 @@ class LabelledTask(Task):
         return len(labels)
 
     def texts(self, source: Source) -> Iterable[str]:
-        for example in labelled_source(source, self).examples("train"):
+        for example in labelled_source(source, self).items("train"):
             yield from example.texts
 
     def labels(self, source: Source) -> tuple[str, ...]:
         """Return the labels of the training split in alphabetical order."""
-        examples = labelled_source(source, self).examples("train")
+        examples = labelled_source(source, self).items("train")
         labels = sorted({example.label for example in examples})
         if len(labels) < 2:
             raise UserError(
@@ -131,7 +131,7 @@ class LabelledTask(Task):
     def encode(
         self, source: Source, split: str, vocabulary: Vocabulary, max_length: int
     ) -> LabelledExamples:
-        examples = labelled_source(source, self).examples(split)
+        examples = labelled_source(source, self).items(split)
         if split == "train" and self.train_examples is not None:
             if self.train_examples > len(examples):
                 raise UserError(
@@ -344,7 +344,7 @@ class MultipleChoice(LabelledTask):
 
     def labels(self, source: Source) -> tuple[str, ...]:
         """Return the numbers of the candidates from 1."""
-        first = labelled_source(source, self).examples("train")[0]
+        first = labelled_source(source, self).items("train")[0]
         return tuple(str(number) for number in range(1, len(first.texts)))
 
     def n_outputs(self, labels: Sequence[str]) -> int:

@@ -89,7 +89,7 @@ class MaskedTokens(Task):
     def encode(
         self, source: Source, split: str, vocabulary: Vocabulary, max_length: int
     ) -> MaskedExamples:
-        documents = text_source(source, self).documents(split)
+        documents = text_source(source, self).items(split)
         most = (max_length - 3) // 2 if self.next_sentence else max_length - 2
         rows, document = [], []
         for number, sentences in enumerate(encode_documents(documents, vocabulary.tokenizer)):

@@ -58,7 +58,7 @@ class NextToken(Task):
     def encode(
         self, source: Source, split: str, vocabulary: Vocabulary, max_length: int
     ) -> Windows:
-        documents = text_source(source, self).documents(split)
+        documents = text_source(source, self).items(split)
         encoded = encode_documents(documents, vocabulary.tokenizer)
         rows = ([token for sentence in document for token in sentence] for document in encoded)
         return Windows(
