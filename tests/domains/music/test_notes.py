@@ -9,8 +9,7 @@ from triptych.domains.music.notes import DRUMS, Notes, on_grid, one_string_per_k
 
 
 def rows(notes: Notes) -> list[tuple[float, ...]]:
-    columns = (notes.pitch, notes.onset, notes.release, notes.velocity, notes.part, notes.program)
-    return list(zip(*(column.tolist() for column in columns), strict=True))
+    return list(notes.rows("pitch", "onset", "release", "velocity", "part", "program"))
 
 
 def test_notes_become_instruments_and_come_back() -> None:

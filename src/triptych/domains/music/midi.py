@@ -177,14 +177,14 @@ def instruments(notes: Notes, parts: Sequence[tuple[str, int]]) -> list[pretty_m
     for number, (name, program) in enumerate(parts):
         instrument = pretty_midi.Instrument(max(0, program), program == DRUMS, name)
         own = notes[notes.part == number]
-        columns = (own.velocity, own.pitch, own.onset, own.release)
-        rows = zip(*(column.tolist() for column in columns), strict=True)
+        rows = own.rows("velocity", "pitch", "onset", "release")
         instrument.notes = [pretty_midi.Note(*row) for row in rows]
         written.append(instrument)
     return written
 
 
 def _piece(name: str, content: bytes, score: Score) -> Piece:
+    """Return a score for a page, with the program that each part begins with."""
     first = np.unique(score.notes.part, return_index=True)[1]
     programs = score.notes.program[first].tolist()
     parts = [(part.name, program) for part, program in zip(score.parts, programs, strict=True)]

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -77,6 +77,10 @@ class Notes:
     def __getitem__(self, rows: NDArray[Any]) -> Notes:
         """Return some notes, by a mask or by their indices."""
         return Notes(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+    def rows(self, *columns: str) -> Iterator[tuple[Any, ...]]:
+        """Return the numbers in some columns, note by note."""
+        return zip(*(getattr(self, name).tolist() for name in columns), strict=True)
 
     def sorted(self, *columns: str) -> Notes:
         """Return the notes by the first of some columns, then by the second, and so on."""
@@ -230,7 +234,7 @@ def piece_length(notes: Notes) -> int:
 def piano_roll(notes: Notes) -> NDArray[np.bool_]:
     """Return which pitches sound in each step, [T, 128]."""
     roll = np.zeros((piece_length(notes), N_PITCHES), dtype=bool)
-    for pitch, start, stop in zip(notes.pitch, notes.onset, notes.release, strict=True):
+    for pitch, start, stop in notes.rows("pitch", "onset", "release"):
         roll[start:stop, pitch] = True
     return roll
 
@@ -238,7 +242,6 @@ def piano_roll(notes: Notes) -> NDArray[np.bool_]:
 def voice_grid(notes: Notes, n_voices: int) -> Ids:
     """Return the pitch of each voice in each step, SILENT for a rest, [T, V]."""
     grid = np.full((piece_length(notes), n_voices), SILENT, dtype=np.int64)
-    columns = (notes.pitch, notes.onset, notes.release, notes.part)
-    for pitch, start, stop, voice in zip(*columns, strict=True):
+    for pitch, start, stop, voice in notes.rows("pitch", "onset", "release", "part"):
         grid[start:stop, voice] = pitch
     return grid

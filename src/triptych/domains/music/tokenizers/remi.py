@@ -209,9 +209,8 @@ class RemiTokenizer(MusicTokenizer):
             number = self.numbers[player]
             track: Any = symusic.Track(program=max(0, number), is_drum=number == DRUMS)
             notes = score.notes[assigned == player].sorted("onset", "release", "pitch", "velocity")
-            columns = (notes.onset, notes.release - notes.onset, notes.pitch, notes.velocity)
-            rows = zip(*(column.tolist() for column in columns), strict=True)
-            track.notes.extend([symusic.Note(*row) for row in rows])
+            rows = notes.rows("onset", "release", "pitch", "velocity")
+            track.notes.extend([symusic.Note(a, b - a, *note) for a, b, *note in rows])
             written.tracks.append(track)
         for tick, tempo in score.tempos:
             written.tempos.append(symusic.Tempo(tick, mspq=tempo))
