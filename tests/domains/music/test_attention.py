@@ -3,63 +3,28 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from random_head import with_random_head
+from tiny_music import Chorales, Performances, tiny_model
 
 from triptych.core.attention.full import Full
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
-from triptych.core.layers import GELU
-from triptych.core.positions import NoPositions
-from triptych.core.transformer import TransformerConfig
 from triptych.domains.music.attention import attention_png, find_query, note_attention
-from triptych.domains.music.config import Config, DataConfig, ModelConfig
-from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.midi import write_midi
-from triptych.domains.music.sources.base import PieceSource
 from triptych.domains.music.tokenizers.chorales import SECONDS_PER_STEP, ChoraleTokenizer
 from triptych.domains.music.tokenizers.event_rules import END, NOTE_OFF, NOTE_ON, SHIFT, VELOCITY
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.errors import UserError
 
 
-@dataclass(frozen=True)
-class Chorales(PieceSource):
-    tokenizer: ClassVar = ChoraleTokenizer()
-
-    def load(self, split, tokenizer):
-        return []
-
-
-@dataclass(frozen=True)
-class Performances(PieceSource):
-    tokenizer: ClassVar = EventTokenizer()
-
-    def load(self, split, tokenizer):
-        return []
-
-
 def model_of(source, attention=None, *, length=64):
-    torch.manual_seed(0)
-    sizes = ModelConfig(
-        TransformerConfig(
-            n_layers=2,
-            d_model=16,
-            n_heads=2,
-            feed_forward=GELU(32),
-            attention=attention or Relative(max_distance=9),
-            positions=NoPositions(),
-        )
-    )
-    data = DataConfig(source=source, sequence_length=length, overlap=0)
-    config = Config(data=data, model=replace(sizes, tokenizer=source.tokenizer))
-    return MusicModel.of_run(config, with_random_head(config.build_model()).double())
+    model = tiny_model(source, length=length, n_layers=2, attention=attention)
+    model.full_model.double()
+    return model
 
 
 def attend(model, tokens, query, *, layer=2, head=None):

@@ -6,22 +6,16 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from random_head import with_random_head
+from tiny_music import Chorales, Performances, tiny_model
 
-from triptych.core.attention.relative import Relative
-from triptych.core.layers import GELU
-from triptych.core.positions import NoPositions
-from triptych.core.transformer import TransformerConfig
 from triptych.decoding.constraints import ByPriority, at_the_end
 from triptych.decoding.generate import CompiledSteps, generate
 from triptych.decoding.sampling import Draft, LogitsConstraint, SampleRequest, Sampling
-from triptych.domains.music.config import Config, DataConfig, ModelConfig
 from triptych.domains.music.constraints import (
     SCALES,
     ConstraintOptions,
@@ -33,7 +27,6 @@ from triptych.domains.music.generation import continue_tokens, sample_pieces
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.midi import midi_bytes, parse_midi
 from triptych.domains.music.notes import SILENT, Notes, on_grid, voice_grid
-from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.statistics import voice_leading
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.music.tokenizers.chorale_rules import LOWEST, REST, VOICE_RANGES, NoParallels
@@ -53,33 +46,8 @@ CHORALES, EVENTS = ChoraleTokenizer(), EventTokenizer()
 PARALLELS = ("parallel_fifths", "parallel_octaves")
 
 
-@dataclass(frozen=True)
-class Chorales(PieceSource):
-    tokenizer: ClassVar[MusicTokenizer] = CHORALES
-
-    def load(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
-        return []
-
-
-@dataclass(frozen=True)
-class Performances(Chorales):
-    tokenizer: ClassVar[MusicTokenizer] = EVENTS
-
-
-def model_of(source: PieceSource, *, length: int, overlap: int) -> MusicModel:
-    """A random model, whose distribution is nearly uniform."""
-    torch.manual_seed(0)
-    transformer = TransformerConfig(
-        n_layers=1, d_model=16, n_heads=2, feed_forward=GELU(32),
-        attention=Relative(max_distance=9), positions=NoPositions(),
-    )  # fmt: skip
-    data = DataConfig(source=source, sequence_length=length, overlap=overlap)
-    config = Config(data=data, model=ModelConfig(transformer, tokenizer=source.tokenizer))
-    return MusicModel.of_run(config, with_random_head(config.build_model()).eval())
-
-
-CHOIR = model_of(Chorales(), length=128, overlap=64)
-PIANIST = model_of(Performances(), length=120, overlap=40)
+CHOIR = tiny_model(Chorales(), length=128, overlap=64)
+PIANIST = tiny_model(Performances(), length=120, overlap=40)
 
 
 def sampled(model: MusicModel, options: ConstraintOptions | None, **length: Any) -> list[Any]:

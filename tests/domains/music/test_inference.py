@@ -1,27 +1,23 @@
 import json
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from random_head import with_random_head
+from tiny_music import Chorales, Performances, tiny_model
 
 from triptych.core.attention.full import Full
 from triptych.core.attention.relative import Relative
-from triptych.core.layers import GELU
-from triptych.core.positions import NoPositions
-from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import SampleRequest, Sampling
 from triptych.domains.music.comparison import text_lines
-from triptych.domains.music.config import Config, DataConfig, ModelConfig
+from triptych.domains.music.config import Config, DataConfig
 from triptych.domains.music.domain import MusicScoreRequest
 from triptych.domains.music.evaluation import sample_statistics
 from triptych.domains.music.generation import continue_tokens
 from triptych.domains.music.inference import MusicModel, restore
 from triptych.domains.music.midi import midi_bytes, parse_midi, write_midi
 from triptych.domains.music.notes import Notes, on_grid
-from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.sources.chorales import JSBChorales
 from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.music.statistics import means_and_deviations, piece_statistics
@@ -40,49 +36,23 @@ from triptych.errors import UserError
 
 CHORALES = ChoraleTokenizer()
 
-
-@dataclass(frozen=True)
-class Chorales(PieceSource):
-    tokenizer: ClassVar = ChoraleTokenizer()
-
-    def load(self, split, tokenizer):
-        random = np.random.default_rng(len(split))
-        return [Piece(f"{n}", random.integers(40, 80, (50, 4))) for n in range(3)]
+PIECES = Chorales((50, 50, 50))
 
 
-@dataclass(frozen=True)
-class Performances(PieceSource):
-    tokenizer: ClassVar = EventTokenizer()
-
-    def load(self, split, tokenizer):
-        return []
+def model_of(source, *, length=128, overlap=64, attention=None):
+    tokenizer = EventTokenizer() if isinstance(source, MidiFolder) else source.tokenizer
+    return tiny_model(
+        source, length=length, overlap=overlap, attention=attention, tokenizer=tokenizer
+    )
 
 
 def statistics_of(model: MusicModel, count: int, **options: Any) -> dict[str, Any]:
     return sample_statistics(model, MusicScoreRequest(statistics=count, **options))
 
 
-def model_of(source, *, length=128, overlap=64, attention=None):
-    tokenizer = EventTokenizer() if isinstance(source, MidiFolder) else source.tokenizer
-    torch.manual_seed(0)
-    sizes = ModelConfig(
-        TransformerConfig(
-            n_layers=1,
-            d_model=16,
-            n_heads=2,
-            feed_forward=GELU(32),
-            attention=attention or Relative(max_distance=9),
-            positions=NoPositions(),
-        )
-    )
-    data = DataConfig(source=source, sequence_length=length, overlap=overlap, batch_size=2)
-    config = Config(data=data, model=replace(sizes, tokenizer=tokenizer))
-    return MusicModel.of_run(config, with_random_head(config.build_model()))
-
-
 @pytest.fixture(scope="module")
 def choir():
-    return model_of(Chorales())
+    return model_of(PIECES)
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +126,7 @@ def test_progress_counts_over_windows(choir):
 def test_sampling_beyond_the_window_sees_what_the_evaluation_sees(attention, n_prompt):
     """Greedy tokens must be the best ones given exactly the window of the evaluation."""
     length, overlap = 128, 32
-    model = model_of(Chorales(), attention=attention).model.double()
+    model = model_of(PIECES, attention=attention).model.double()
     prompt = torch.randint(47, (2, n_prompt), generator=torch.Generator().manual_seed(1))
     tokens = continue_tokens(
         model,
@@ -328,7 +298,7 @@ def test_data_names_another_folder(choir, tmp_path, busy_piece):
 def test_a_checkpoint_is_enough(tmp_path):
     source = JSBChorales(str(tmp_path / "gone"))
     data = DataConfig(source=source, sequence_length=128, overlap=64)
-    task = MusicTrainingModule(Config(data=data, model=model_of(Chorales()).settings.model))
+    task = MusicTrainingModule(Config(data=data, model=model_of(PIECES).settings.model))
     checkpoint = {"triptych": task.metadata, "state_dict": task.state_dict()}
     expected = midi_bytes(MusicModel.of_run(task.config, task.model).sample(1, length=20)[0])
     for device in ("cpu", "auto"):
@@ -399,7 +369,7 @@ def test_a_sample_length_cuts_the_pieces_too(choir):
             on_grid(Notes.of_midi(grid_to_midi(piece.content[:10])), CHORALES.steps_per_second),
             CHORALES,
         )
-        for piece in Chorales().load("test", CHORALES)
+        for piece in PIECES.load("test", CHORALES)
     ]
     assert cut == means_and_deviations(expected)
     assert cut["n_pitches"]["mean"] < whole["n_pitches"]["mean"]
@@ -419,7 +389,7 @@ class OnlyHeldOut(Chorales):
 
 
 def test_without_training_pieces_only_statistics_are_computed():
-    found = statistics_of(model_of(OnlyHeldOut()), 1, sample_length=8)
+    found = statistics_of(model_of(OnlyHeldOut((50, 50, 50))), 1, sample_length=8)
     assert found["statistics"]["groups"]["test"]
     assert found["memorisation"] == {"not_computed": "the training pieces are gone"}
     assert any("gone" in line for line in text_lines(found))

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from random_head import with_random_head
+from tiny_music import Chorales, Performances, tiny_model
 
 from triptych.core.attention.full import Full
-from triptych.core.layers import GELU
 from triptych.core.positions import Sinusoidal
-from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import SampleRequest, Sampling
 from triptych.domains.music.config import Augmentation, Config, DataConfig
 from triptych.domains.music.data import (
@@ -26,7 +23,6 @@ from triptych.domains.music.data import (
 from triptych.domains.music.domain import MusicScoreRequest
 from triptych.domains.music.evaluation import sample_statistics
 from triptych.domains.music.generation import continue_tokens
-from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.melody import (
     PADDING,
     WindowMelody,
@@ -38,7 +34,6 @@ from triptych.domains.music.metrics import token_nll
 from triptych.domains.music.midi import midi_bytes, parse_midi, write_midi
 from triptych.domains.music.model import MelodyEncoder, ModelConfig, MusicSettings
 from triptych.domains.music.notes import SILENT, Notes, performance, to_steps
-from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.task import MusicTrainingModule
 from triptych.domains.music.tokenizers.base import MELODY_REST
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
@@ -49,39 +44,20 @@ from triptych.errors import UserError
 CHORALES, EVENTS = ChoraleTokenizer(), EventTokenizer()
 
 
-@dataclass(frozen=True)
-class Chorales(PieceSource):
-    tokenizer: ClassVar = CHORALES
-
-    def load(self, split, tokenizer):
-        random = np.random.default_rng(len(split))
-        return [Piece(f"{n}", random.integers(45, 72, (30 + 7 * n, 4))) for n in range(3)]
-
-
-@dataclass(frozen=True)
-class Performances(PieceSource):
-    tokenizer: ClassVar = EVENTS
-
-    def load(self, split, tokenizer):
-        return []
-
-
 ONE_LAYER = MelodyEncoder(1)
+PIECES = Chorales((30, 37, 44), (45, 72))
 
 
 def model_of(source, *, length=128, overlap=64, melody: MelodyEncoder | None = ONE_LAYER):
-    torch.manual_seed(0)
-    sizes = TransformerConfig(
+    return tiny_model(
+        source,
+        length=length,
+        overlap=overlap,
         n_layers=2,
-        d_model=16,
-        n_heads=2,
-        feed_forward=GELU(32),
         attention=Full(),
         positions=Sinusoidal(),
+        melody=melody,
     )
-    data = DataConfig(source=source, sequence_length=length, overlap=overlap, batch_size=2)
-    config = Config(data=data, model=ModelConfig(sizes, melody=melody, tokenizer=source.tokenizer))
-    return MusicModel.of_run(config, with_random_head(config.build_model()))
 
 
 def slow_skyline(notes: Notes, n_steps: int, *, first: int = 0, step: int = 1) -> list[int]:
@@ -162,7 +138,11 @@ def test_the_melody_is_cut_where_a_chorale_window_is():
 def test_training_crops_have_the_melody_of_their_own_tokens():
     """Transposed with them; the loader's state goes on with the same melodies."""
     config = DataConfig(
-        source=Chorales(), sequence_length=64, overlap=0, batch_size=2, augmentation=Augmentation(4)
+        source=PIECES,
+        sequence_length=64,
+        overlap=0,
+        batch_size=2,
+        augmentation=Augmentation(4),
     )
     read = config.source.load("train", CHORALES)
     pieces = TrainingPieces.of(read, CHORALES, config.augmentation)
@@ -190,8 +170,8 @@ def test_training_crops_have_the_melody_of_their_own_tokens():
 
 
 def test_a_row_does_not_depend_on_the_longer_melodies_of_its_batch():
-    model = model_of(Chorales()).model.double().eval()
-    pieces = [CHORALES.encode(piece.content) for piece in Chorales().load("test", CHORALES)]
+    model = model_of(PIECES).model.double().eval()
+    pieces = [CHORALES.encode(piece.content) for piece in PIECES.load("test", CHORALES)]
     windows = [Window(tokens, 64) for tokens in pieces]
     reader = WindowMelody(CHORALES, 64)
     together = make_batch(windows, CHORALES, length=64, melody=reader)
@@ -203,8 +183,8 @@ def test_a_row_does_not_depend_on_the_longer_melodies_of_its_batch():
 
 
 def test_the_melody_matters_and_has_gradients():
-    model = model_of(Chorales()).model.double()
-    tokens = CHORALES.encode(Chorales().load("test", CHORALES)[0].content)
+    model = model_of(PIECES).model.double()
+    tokens = CHORALES.encode(PIECES.load("test", CHORALES)[0].content)
     batch = make_batch([Window(tokens, 0)], CHORALES, length=64, melody=WindowMelody(CHORALES, 64))
     other = batch._replace(melody=batch.melody.flip(1))
     assert not torch.allclose(token_nll(model, batch), token_nll(model, other))
@@ -214,7 +194,7 @@ def test_the_melody_matters_and_has_gradients():
         assert parameter.grad.abs().sum() > 0, name
 
 
-@pytest.mark.parametrize("source", [Chorales(), Performances()])
+@pytest.mark.parametrize("source", [PIECES, Performances()])
 def test_sampling_sees_the_melody_and_windows_of_the_evaluation(source, busy_piece, parsed):
     """Greedy tokens, sampled with a cache, are the best ones of a pass over the whole window."""
     length, overlap = 128, 64
@@ -252,7 +232,7 @@ def test_sampling_sees_the_melody_and_windows_of_the_evaluation(source, busy_pie
 
 
 def test_a_sampled_chorale_is_as_long_as_its_melody(make_piano):
-    model = model_of(Chorales())
+    model = model_of(PIECES)
     line = [(60 + n % 7, n * 0.5, n * 0.5 + 0.5, 80) for n in range(20)]
     midi = model.sample(2, melody=make_piano(line))[1]
     grid = CHORALES.from_midi(parse(midi))
@@ -264,8 +244,8 @@ def parse(midi):
 
 
 def test_evaluation_reads_the_melody_of_each_piece():
-    model = model_of(Chorales())
-    pieces = [CHORALES.encode(piece.content) for piece in Chorales().load("test", CHORALES)]
+    model = model_of(PIECES)
+    pieces = [CHORALES.encode(piece.content) for piece in PIECES.load("test", CHORALES)]
     total = n_tokens = 0.0
     with torch.no_grad():
         model.full_model.eval()
@@ -279,8 +259,8 @@ def test_evaluation_reads_the_melody_of_each_piece():
 def test_a_model_and_a_melody_need_each_other(make_piano, tmp_path):
     melody = make_piano([(60, 0.0, 1.0, 80)])
     with pytest.raises(UserError, match="no encoder of melodies"):
-        model_of(Chorales(), melody=None).sample(1, melody=melody)
-    model = model_of(Chorales())
+        model_of(PIECES, melody=None).sample(1, melody=melody)
+    model = model_of(PIECES)
     with pytest.raises(UserError, match="none is given"):
         model.sample(1, length=4)
     with pytest.raises(UserError, match="statistics"):
@@ -296,7 +276,7 @@ def test_melodies_out_of_range_and_without_notes_are_told(make_piano, parsed):
     with pytest.raises(UserError, match="pitch 90"):
         melody_of_midi(CHORALES, parsed(make_piano([(90, 0.0, 1.0, 80)])))
     with pytest.raises(UserError):
-        model_of(Chorales()).sample(1, melody=make_piano([]))
+        model_of(PIECES).sample(1, melody=make_piano([]))
     silent = np.full((4, 4), SILENT)
     silent[:, 3] = 50
     with pytest.raises(UserError, match="rests throughout"):
@@ -312,10 +292,10 @@ def test_music_without_a_melody_is_told():
 
 
 def test_the_samples_of_a_run_accompany_a_melody(tmp_path):
-    model = model_of(Chorales())
+    model = model_of(PIECES)
     data = replace(model.data_settings, sample_seconds=2)
     task = MusicTrainingModule(Config(data=data, model=model.settings.model))
-    (piece, *_) = Chorales().load("test", CHORALES)
+    (piece, *_) = PIECES.load("test", CHORALES)
     task.sampled_melody = CHORALES.melody(CHORALES.encode(piece.content))
     task.log_samples(tmp_path)
     assert (tmp_path / "piece-00.mid").exists()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
-from random_head import with_random_head
+from tiny_music import Chorales, tiny_model
 from torch import nn
 
 from triptych.core.attention.full import Full
@@ -16,26 +15,14 @@ from triptych.core.attention.mask import SlidingWindow
 from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
-from triptych.core.layers import GELU
-from triptych.core.positions import NoPositions
-from triptych.core.transformer import TransformerConfig
-from triptych.domains.music.config import Config, DataConfig, ModelConfig
+from triptych.domains.music.config import Config
 from triptych.domains.music.inference import MusicModel
-from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.errors import UserError
 
 STEPS = (100, 40, 71)
 """16ths of the pieces: 400, 160 and 284 tokens."""
-
-
-@dataclass(frozen=True)
-class Chorales(PieceSource):
-    tokenizer: ClassVar = ChoraleTokenizer()
-
-    def load(self, split, tokenizer):
-        random = np.random.default_rng(len(split))
-        return [Piece(str(n), random.integers(40, 80, (n, 4))) for n in STEPS]
+PIECES = Chorales(STEPS)
 
 
 @dataclass(frozen=True)
@@ -67,21 +54,9 @@ class WithTable(AttentionConfig):
 
 
 def model_of(attention, **model):
-    torch.manual_seed(0)
-    sizes = ModelConfig(
-        TransformerConfig(
-            n_layers=2,
-            d_model=16,
-            n_heads=2,
-            feed_forward=GELU(32),
-            attention=attention,
-            positions=NoPositions(),
-        ),
-        **model,
-    )
-    data = DataConfig(source=Chorales(), sequence_length=64, overlap=0, batch_size=3)
-    config = Config(data=data, model=sizes)
-    return MusicModel.of_run(config, with_random_head(config.build_model()).double())
+    made = tiny_model(PIECES, length=64, batch_size=3, n_layers=2, attention=attention, **model)
+    made.full_model.double()
+    return made
 
 
 def with_data(model, **changes):
@@ -98,7 +73,7 @@ def test_each_position_of_longer_windows_is_scored_as_by_hand(attention):
     model = model_of(attention)
     found = model.evaluate("test", sequence_length=128, overlap=0, bucket=16)
     nats, tokens = np.zeros(128), np.zeros(128, dtype=int)
-    for piece in Chorales().load("test", ChoraleTokenizer()):
+    for piece in PIECES.load("test", ChoraleTokenizer()):
         ids = torch.from_numpy(ChoraleTokenizer().tokens(piece.content))
         for start in range(0, len(ids), 128):
             window = ids[start : start + 128].unsqueeze(0)
