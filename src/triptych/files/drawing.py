@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:  # loaded only where something is drawn
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 DOTS_PER_INCH = 100
@@ -46,6 +47,15 @@ def png(figure: Figure) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     return buffer.getvalue()
+
+
+def cell_grid(
+    axes: Axes, n_rows: int, n_columns: int, *, colour: str = "white", width: float = 0.8
+) -> None:
+    """Draw thin lines between the cells of a matrix."""
+    axes.set_xticks([column - 0.5 for column in range(1, n_columns)], minor=True)
+    axes.set_yticks([row - 0.5 for row in range(1, n_rows)], minor=True)
+    axes.grid(which="minor", color=colour, linewidth=width)
 
 
 @contextmanager

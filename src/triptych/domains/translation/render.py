@@ -22,7 +22,7 @@ from triptych.decoding.beams import Hypothesis
 from triptych.domains.translation.model import END, START, Tokenizers
 from triptych.domains.translation.search import one_line
 from triptych.errors import UserError
-from triptych.files.drawing import GREY, fonts_of_every_script, new_figure, png
+from triptych.files.drawing import GREY, cell_grid, fonts_of_every_script, new_figure, png
 from triptych.text.tokenizer import TextTokenizer
 from triptych.training.engine.devices import device_of, scoring
 
@@ -231,10 +231,7 @@ def heat_map(
         axes.set_yticks(range(len(rows)), rows, fontsize=size)
         axes.xaxis.tick_top()
         axes.xaxis.set_label_position("top")
-        # Minor ticks lie between the cells; their grid outlines each cell.
-        axes.set_xticks([column - 0.5 for column in range(1, len(columns))], minor=True)
-        axes.set_yticks([row - 0.5 for row in range(1, len(rows))], minor=True)
-        axes.grid(which="minor", color="#e4e3df", linewidth=0.5)
+        cell_grid(axes, len(rows), len(columns), colour="#e4e3df", width=0.5)
         axes.tick_params(which="both", length=0)
         axes.set(xlabel=keys, ylabel=queries)
         axes.spines[:].set_visible(False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych.files.drawing import png
+from triptych.files.drawing import cell_grid, png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -91,15 +91,6 @@ def heat(
     axes.set_title(title, fontsize=9)
     axes.spines[:].set_visible(False)
     return image
-
-
-def cell_grid(
-    axes: Axes, n_rows: int, n_columns: int, *, colour: str = "white", width: float = 0.8
-) -> None:
-    """Draw thin lines between the cells of a matrix."""
-    axes.set_xticks([column - 0.5 for column in range(1, n_columns)], minor=True)
-    axes.set_yticks([row - 0.5 for row in range(1, n_rows)], minor=True)
-    axes.grid(which="minor", color=colour, linewidth=width)
 
 
 def light_grid(axes: Axes) -> None:

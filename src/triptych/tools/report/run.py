@@ -207,10 +207,9 @@ def differences(runs: Sequence[FlatSettings]) -> dict[str, list[str | None]]:
 
 def check_is_run(folder: Path) -> None:
     """Raise UserError where a folder is not that of a run, or cannot be read."""
-    if not folder.exists():
-        raise UserError(f"the run {folder} does not exist; expected the folder of a run")
     if not folder.is_dir():
-        raise UserError(f"{folder} is a file; expected the folder of a run")
+        what = "is a file" if folder.exists() else "does not exist"
+        raise UserError(f"{folder} {what}; expected the folder of a run")
     try:
         if any((folder / name).is_file() for name in MARKS):
             return

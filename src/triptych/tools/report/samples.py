@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import io
 import re
@@ -33,11 +32,6 @@ class Picture:
     content: bytes
     width: int
     height: int
-
-    @property
-    def address(self) -> str:
-        """The file as a data URI."""
-        return f"data:image/png;base64,{base64.b64encode(self.content).decode()}"
 
 
 @dataclass(frozen=True)

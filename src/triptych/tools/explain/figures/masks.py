@@ -19,8 +19,8 @@ from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.multihead import AttentionConfig, MultiHeadAttention
 from triptych.core.attention.relative import Relative
 from triptych.domains.pictures.render import BLOCK_LINES, outline
-from triptych.files.drawing import RED, new_figure
-from triptych.tools.explain.drawing import cell_grid, matrix
+from triptych.files.drawing import RED, cell_grid, new_figure
+from triptych.tools.explain.drawing import matrix
 from triptych.tools.explain.figure import figure
 
 LENGTH, D_MODEL = 5, 16
