@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -182,7 +181,7 @@ class ResumableLoader:
         for _ in range(len(self)):
             began = time.perf_counter()
             if self._stream is None:
-                keys = _Endless(partial(self._order.keys, self._epoch, self._index))
+                keys = self._order.keys(self._epoch, self._index)
                 loader = _Loader(self.make_batch, keys, self.workers, pin_memory=self.pin_memory)
                 self._stream = iter(loader)
             batch = next(self._stream)
@@ -236,16 +235,6 @@ class ResumableLoader:
         """Return a hash of the epoch's batches."""
         batches = [[int(item) for item in batch] for batch in self.batches_of(epoch)]
         return zlib.crc32(repr(batches).encode())
-
-
-class _Endless:
-    """Iterable of an iterator; torch's DataLoader takes no iterator as its sampler."""
-
-    def __init__(self, begin: Callable[[], Iterator[Key]]) -> None:
-        self.begin = begin
-
-    def __iter__(self) -> Iterator[Key]:
-        return self.begin()
 
 
 class FixedBatches:

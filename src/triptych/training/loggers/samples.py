@@ -1,4 +1,4 @@
-"""Protocol of the loggers that show samples: tables, images, sounds, pages and MIDI files."""
+"""Base of the loggers that show samples: tables, images, sounds, pages and MIDI files."""
 
 from __future__ import annotations
 
@@ -11,13 +11,23 @@ from typing import Any, ClassVar
 from triptych.training.callbacks.progress import say
 from triptych.training.loggers.csv import RunLogger
 
+KINDS = {".csv": "", ".png": "", ".wav": "-sound", ".html": "-page"}
+"""Suffix of a file that is shown -> end of the name under which it is."""
+
+
+def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
+    """Return the header and the rows of a CSV file."""
+    with path.open(encoding="utf-8", newline="") as file:
+        columns, *rows = csv.reader(file)
+    return columns, rows
+
 
 class SampleLog(RunLogger):
     """Logger of metrics and samples that is closed with one sentence after its first error.
 
-    Domains write files, see `TrainingModule.log_samples`; the suffix of a file selects the method
-    that shows it. A subclass speaks to one service, whose object is `target`; None once closed.
-    With Lightning's own loggers an error of the service ends the training.
+    Domains write files, see `TrainingModule.log_samples`. A subclass speaks to one service, whose
+    object is `target`; None once closed. With Lightning's own loggers an error of the service ends
+    the training.
     """
 
     service: ClassVar[str]
@@ -32,20 +42,8 @@ class SampleLog(RunLogger):
         """Log metrics."""
 
     @abstractmethod
-    def table(self, name: str, columns: list[str], rows: list[list[str]], step: int) -> None:
-        """Show a table."""
-
-    @abstractmethod
-    def image(self, name: str, path: Path, step: int) -> None:
-        """Show a PNG file."""
-
-    @abstractmethod
-    def audio(self, name: str, path: Path, step: int) -> None:
-        """Play a WAV file."""
-
-    @abstractmethod
-    def html(self, name: str, path: Path, step: int) -> None:
-        """Show a page."""
+    def show(self, name: str, path: Path, step: int) -> None:
+        """Show a PNG, WAV or HTML file, or the table of a CSV file."""
 
     @abstractmethod
     def midi(self, paths: Sequence[Path], step: int) -> None:
@@ -70,17 +68,8 @@ class SampleLog(RunLogger):
 
     def _show(self, files: Sequence[Path], step: int) -> None:
         for path in files:
-            name = f"samples/{path.stem}"
-            if path.suffix == ".csv":
-                with path.open(encoding="utf-8", newline="") as file:
-                    columns, *rows = csv.reader(file)
-                self.table(name, columns, rows, step)
-            elif path.suffix == ".png":
-                self.image(name, path, step)
-            elif path.suffix == ".wav":
-                self.audio(f"{name}-sound", path, step)
-            elif path.suffix == ".html":
-                self.html(f"{name}-page", path, step)
+            if path.suffix in KINDS:
+                self.show(f"samples/{path.stem}{KINDS[path.suffix]}", path, step)
         midi = [path for path in files if path.suffix == ".mid"]
         if midi:
             self.midi(midi, step)

@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
+from PIL import Image
 
 from triptych.errors import UserError
-from triptych.training.loggers.samples import SampleLog
+from triptych.training.loggers.samples import SampleLog, read_table
 
 FOLDER = "tensorboard"
 """Sub-folder of a run that contains the event files."""
@@ -30,30 +32,26 @@ class TensorBoardMetrics(SampleLog):
             self.target.add_scalar(name, value, step)
         self.target.flush()
 
-    def table(self, name: str, columns: list[str], rows: list[list[str]], step: int) -> None:
-        rule = ["---"] * len(columns)
-        lines = ["| " + " | ".join(map(_cell, row)) + " |" for row in (columns, rule, *rows)]
-        self.target.add_text(name, "\n".join(lines), step)
-
-    def image(self, name: str, path: Path, step: int) -> None:
-        from PIL import Image
-
-        with Image.open(path) as image:
-            pixels = np.asarray(image.convert("RGB"))  # [H, W, 3]
-        self.target.add_image(name, pixels, step, dataformats="HWC")
-
-    def audio(self, name: str, path: Path, step: int) -> None:
-        import torch
-
-        with wave.open(str(path), "rb") as file:  # 16 bits, see `render.write_wav`
-            rate, channels = file.getframerate(), file.getnchannels()
-            samples = np.frombuffer(file.readframes(file.getnframes()), "<i2")  # [T * channels]
-        mono = samples.reshape(-1, channels).mean(1) / 32768  # [T]
-        sound = torch.from_numpy(mono).float().unsqueeze(0)  # [1, T]
-        self.target.add_audio(name, sound, step, rate)
-
-    def html(self, name: str, path: Path, step: int) -> None:
-        self.target.add_text(name, f"`{path}`", step)
+    def show(self, name: str, path: Path, step: int) -> None:
+        match path.suffix:
+            case ".csv":
+                columns, rows = read_table(path)
+                lines = columns, ["---"] * len(columns), *rows
+                text = "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
+                self.target.add_text(name, text, step)
+            case ".png":
+                with Image.open(path) as image:
+                    pixels = np.asarray(image.convert("RGB"))  # [H, W, 3]
+                self.target.add_image(name, pixels, step, dataformats="HWC")
+            case ".wav":
+                with wave.open(str(path), "rb") as file:  # 16 bits, see `render.write_wav`
+                    rate, channels = file.getframerate(), file.getnchannels()
+                    samples = np.frombuffer(file.readframes(file.getnframes()), "<i2")
+                mono = samples.reshape(-1, channels).mean(1) / 32768  # [T]
+                sound = torch.from_numpy(mono).float().unsqueeze(0)  # [1, T]
+                self.target.add_audio(name, sound, step, rate)
+            case _:
+                self.target.add_text(name, f"`{path}`", step)
 
     def midi(self, paths: Sequence[Path], step: int) -> None:
         places = "\n".join(f"- `{path}`" for path in paths)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from triptych.training.callbacks.progress import say
-from triptych.training.loggers.samples import SampleLog
+from triptych.training.loggers.samples import SampleLog, read_table
 from triptych.training.run.settings import RunConfig
 
 # init_timeout: seconds to wait for the server before the run is offline.
@@ -25,29 +25,23 @@ class WandbMetrics(SampleLog):
     service = "Weights & Biases"
 
     def scalars(self, metrics: Mapping[str, float], step: int | None) -> None:
-        self._log({**metrics, "step": step})
+        self.target.log({**metrics, "step": step})
 
-    def table(self, name: str, columns: list[str], rows: list[list[str]], step: int) -> None:
+    def show(self, name: str, path: Path, step: int) -> None:
         import wandb
 
-        self._log({name: wandb.Table(columns=[*columns], data=rows), "step": step})
-
-    def image(self, name: str, path: Path, step: int) -> None:
-        import wandb
-
-        # A file rather than an array, since wandb does not rescale floats.
-        self._log({name: wandb.Image(str(path)), "step": step})
-
-    def audio(self, name: str, path: Path, step: int) -> None:
-        import wandb
-
-        self._log({name: wandb.Audio(str(path)), "step": step})
-
-    def html(self, name: str, path: Path, step: int) -> None:
-        import wandb
-
-        page = path.read_text(encoding="utf-8")
-        self._log({name: wandb.Html(page, inject=False), "step": step})
+        shown: Any
+        match path.suffix:
+            case ".csv":
+                columns, rows = read_table(path)
+                shown = wandb.Table(columns=[*columns], data=rows)
+            case ".png":  # a file rather than an array, since wandb does not rescale floats
+                shown = wandb.Image(str(path))
+            case ".wav":
+                shown = wandb.Audio(str(path))
+            case _:
+                shown = wandb.Html(path.read_text(encoding="utf-8"), inject=False)
+        self.target.log({name: shown, "step": step})
 
     def midi(self, paths: Sequence[Path], step: int) -> None:
         import wandb
@@ -60,9 +54,6 @@ class WandbMetrics(SampleLog):
 
     def close(self, *, succeeded: bool) -> None:
         self.target.finish(exit_code=0 if succeeded else 1)
-
-    def _log(self, shown: dict[str, Any]) -> None:
-        self.target.log(shown)
 
 
 def open_wandb(
