@@ -36,13 +36,13 @@ def load(
     if isinstance(checkpoint, str) and checkpoint.startswith(pretrained.PREFIX):
         checkpoint = pretrained.find(checkpoint)
     content = read_checkpoint(checkpoint)
-    found = content["triptych"]["domain"]
+    name = content["triptych"]["domain"]
     if domain is not None:
         check_domain(content["triptych"], domain, checkpoint)
-    elif found not in domains.names() and f"{found}.domain" not in sys.modules:
+    elif name not in domains.names() and f"{name}.domain" not in sys.modules:
         raise UserError(
-            f"{checkpoint} is of the domain {found!r}, which is not part of Triptych; if you trust "
-            f"the package {found}, name it: triptych.load(..., domain={found!r}), or "
-            f"--plugin {found}.domain"
+            f"{checkpoint} is of the domain {name!r}, which is not part of Triptych; if you trust "
+            f"the package {name}, name it: triptych.load(..., domain={name!r}), or "
+            f"--plugin {name}.domain"
         )
-    return domains.find_domain(found).restore(content, device)
+    return domains.find_domain(name).restore(content, device)

@@ -99,8 +99,8 @@ class Checked:
 @functools.cache
 def _limits_of(cls: Hashable) -> dict[str, Any]:
     """Return the limited type in the hint of each field that has one."""
-    found = {name: next(_limited_in(hint), None) for name, hint in get_type_hints(cls).items()}
-    return {name: limited for name, limited in found.items() if limited is not None}
+    first = {name: next(_limited_in(hint), None) for name, hint in get_type_hints(cls).items()}
+    return {name: limited for name, limited in first.items() if limited is not None}
 
 
 def _limited_in(hint: Any) -> Iterator[Any]:

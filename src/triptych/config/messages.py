@@ -150,11 +150,11 @@ def _explain(message: str, known: dict[str, Any]) -> tuple[str, str]:
     classes = re.findall(r"class_path '([^']+)'", message)
     problem = " ".join(re.split(r'Parser key "[^"]+":|class_path \'[^\']+\':', message)[-1].split())
     key = ".".join(dict.fromkeys(keys))
-    if found := re.match(r"unrecognized arguments: (-*)([^ =]+)", problem):
-        return "", _unknown(found[2], known, dashes=found[1])
-    if found := re.match(r"Option '([^']+)' is not accepted", problem):
+    if match := re.match(r"unrecognized arguments: (-*)([^ =]+)", problem):
+        return "", _unknown(match[2], known, dashes=match[1])
+    if match := re.match(r"Option '([^']+)' is not accepted", problem):
         fields = [f"{key}.{field.name}" for field in dataclasses.fields(resolve_name(classes[-1]))]
-        key = f"{key}.{found[1]}"
+        key = f"{key}.{match[1]}"
         return key, f"{classes[-1]}: {_unknown(key, fields)}"
     if not keys:
         return "", problem
@@ -162,8 +162,8 @@ def _explain(message: str, known: dict[str, Any]) -> tuple[str, str]:
     for cls, name in zip(classes, keys[1:], strict=False):
         hint = get_type_hints(resolve_name(cls))[name]
     # Of a union every member has its own value; the last one is that of the whole.
-    if found := re.search(r".*(?:Got|Given) value: (.*?)(?: Subclass types|$)", problem):
-        shown = _shown(found[1])
+    if match := re.search(r".*(?:Got|Given) value: (.*?)(?: Subclass types|$)", problem):
+        shown = _shown(match[1])
         quotes = " (YAML reads unquoted on, off, yes and no as such; quote them)"
         wanted = f"{key} must be {in_words(hint)}, got {shown}"
         return key, wanted + (quotes if shown in ("true", "false") else "")

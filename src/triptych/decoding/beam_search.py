@@ -158,6 +158,6 @@ def _best_of_banks(
     banks = torch.arange(settings.banks, device=log_p.device).view(1, -1, 1)
     elsewhere = bank.view(n_rows, 1, -1) != banks  # [R, banks, W count]
     of_banks = joint.flatten(1).unsqueeze(1).masked_fill(elsewhere, -torch.inf)
-    found, index = of_banks.topk(min(best, width * count), dim=2)  # 2 x [R, banks, C]
+    best_of_bank, index = of_banks.topk(min(best, width * count), dim=2)  # 2 x [R, banks, C]
     every = token.view(n_rows, 1, -1).expand_as(of_banks)
-    return found, index // count, every.gather(2, index)
+    return best_of_bank, index // count, every.gather(2, index)

@@ -52,8 +52,8 @@ class GanModel(TrainedModel):
         """
         generator = torch.Generator().manual_seed(seed)
         with scoring(self.full_model):
-            made = self.full_model.sample(count, labels=labels, generator=generator)
-        pixels: NDArray[np.uint8] = made.cpu().numpy()
+            samples = self.full_model.sample(count, labels=labels, generator=generator)
+        pixels: NDArray[np.uint8] = samples.cpu().numpy()
         return pixels
 
     def score_split(self, request: ScoreRequest, progress: Progress | None = None) -> Evaluation:
@@ -69,7 +69,7 @@ class GanModel(TrainedModel):
         score, labels = FrechetScore(train), images.labels
         if len(images) < 2 or labels is None:
             raise UserError("the Fréchet distance needs at least two images with classes")
-        made = torch.from_numpy(
+        samples = torch.from_numpy(
             self.sample(
                 len(images),
                 seed=self.header["seed"],
@@ -85,9 +85,9 @@ class GanModel(TrainedModel):
             "classifier_accuracy": score.accuracy(images.pixels, labels),
         }
         if self.full_model.n_classes:
-            details["samples_in_class"] = score.accuracy(made, labels)
+            details["samples_in_class"] = score.accuracy(samples, labels)
         metrics = {
-            "fid": score.distance(made),
+            "fid": score.distance(samples),
             "real_images_fid": score.distance(images.pixels),
             "noise_fid": score.distance(noise),
         }

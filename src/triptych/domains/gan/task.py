@@ -82,14 +82,14 @@ class GanTrainingModule(AlternatingModule):
     def generation_metrics(self) -> dict[str, float]:
         """Return the Fréchet distance of as many samples as validation images, of their classes."""
         self.model.update_statistics()
-        made = self._sample(len(self.validation), self.model.classes_of(self.validation.labels))
-        return {"fid": self.fid.distance(made)}
+        samples = self._sample(len(self.validation), self.model.classes_of(self.validation.labels))
+        return {"fid": self.fid.distance(samples)}
 
     def log_samples(self, folder: Path) -> None:
         """Write a grid of samples, from the same noise each time; after `generation_metrics`."""
         if count := self.config.data.samples:
-            made = self._sample(count, self.model.cyclic_labels(count))
-            write_grid(folder / "samples.png", made, self.model.levels, self.model.n_classes)
+            samples = self._sample(count, self.model.cyclic_labels(count))
+            write_grid(folder / "samples.png", samples, self.model.levels, self.model.n_classes)
 
     def _sample(self, count: int, labels: Tensor | None) -> Tensor:
         generator = torch.Generator().manual_seed(self.config.run.seed)

@@ -54,8 +54,8 @@ def read_pictures(
     pictures = []
     for file in paths:
         pixels = _decode(file, shapes)
-        found = pixels >> (8 - bits) if bits is not None else to_levels(pixels, levels)
-        pictures.append(Picture(file, torch.from_numpy(found.astype(np.uint8))))
+        scaled = pixels >> (8 - bits) if bits is not None else to_levels(pixels, levels)
+        pictures.append(Picture(file, torch.from_numpy(scaled.astype(np.uint8))))
     return pictures
 
 
@@ -101,13 +101,13 @@ def _decode(path: Path, shapes: list[tuple[int, int, int]]) -> NDArray[np.uint8]
         try:
             return decode_image(path.read_bytes(), *shape, resize=False)
         except ImageSizeError as error:
-            found = error
+            other_size = error
         # Pillow raises a dozen types of exception for damaged files.
         except Exception as error:
             why = error.strerror if isinstance(error, OSError) else None
             raise UserError(f"{path} cannot be read as an image: {why or error}") from error
     sizes = " or ".join(f"{width} wide and {height} high" for height, width, _ in shapes)
-    raise UserError(f"{path} is {found} (pixels), expected {sizes}")
+    raise UserError(f"{path} is {other_size} (pixels), expected {sizes}")
 
 
 def write_completions(
@@ -127,7 +127,7 @@ def write_completions(
     pictures = _read(trained, options.complete, [model.shape])
     out.check_free([*map(SAMPLE.format, range(len(pictures) * options.count))])
     images = np.stack([picture.pixels.numpy() for picture in pictures])  # [N, H, W, C]
-    made = trained.complete(
+    samples = trained.complete(
         images,
         filled,
         **options.arguments_of(trained.complete),
@@ -136,8 +136,8 @@ def write_completions(
     )  # [N, count, H, W, C]
     originals = render.to_bytes(images, model.levels)
     first = [render.in_colour(originals), render.hide(originals, filled)]
-    render.write_rows(out.path / GRID, [*first, *_columns(made, model.levels)])
-    return made.reshape(-1, *model.shape)
+    render.write_rows(out.path / GRID, [*first, *_columns(samples, model.levels)])
+    return samples.reshape(-1, *model.shape)
 
 
 def write_upscaled(
@@ -161,14 +161,14 @@ def write_upscaled(
             for picture, large in zip(pictures, known, strict=True)
         ]
     )  # [N, h, w, C]
-    made = trained.upscale(
+    samples = trained.upscale(
         small.numpy(),
         **options.arguments_of(trained.upscale),
         labels=_labels(trained, pictures, options.label),
         progress=report("sampled positions"),
     )  # [N, count, H, W, C]
     enlarged = render.in_colour(render.to_bytes(render.repeat(small, factor), model.levels))
-    columns = [enlarged, *_columns(made, model.levels)]
+    columns = [enlarged, *_columns(samples, model.levels)]
     if any(known):
         originals = np.full_like(enlarged, render.HIDDEN)
         for row, picture in enumerate(pictures):
@@ -176,7 +176,7 @@ def write_upscaled(
                 originals[row] = render.to_bytes(picture.pixels, model.levels)
         columns.append(originals)
     render.write_rows(out.path / GRID, columns)
-    return made.reshape(-1, *model.shape)
+    return samples.reshape(-1, *model.shape)
 
 
 def _read(trained: ImageModel, path: str, shapes: list[tuple[int, int, int]]) -> list[Picture]:
@@ -194,6 +194,8 @@ def _labels(trained: ImageModel, pictures: list[Picture], label: int | None) -> 
     return [class_index(picture, trained.vocabulary["class_names"]) for picture in pictures]
 
 
-def _columns(made: NDArray[np.uint8], levels: int) -> list[NDArray[np.uint8]]:
+def _columns(samples: NDArray[np.uint8], levels: int) -> list[NDArray[np.uint8]]:
     """Return the columns of a grid from samples [N, count, H, W, C]: RGB [N, H, W, 3] each."""
-    return [render.in_colour(render.to_bytes(made[:, i], levels)) for i in range(made.shape[1])]
+    return [
+        render.in_colour(render.to_bytes(samples[:, i], levels)) for i in range(samples.shape[1])
+    ]

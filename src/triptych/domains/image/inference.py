@@ -101,10 +101,10 @@ class ImageModel(ImageScores, TrainedModel):
                 "of logistics: set them so, or passes to 0"
             )
         pixels = torch.from_numpy(images).to(device).repeat_interleave(count, 0)
-        made: torch.Tensor = self.model.complete(
+        samples: torch.Tensor = self.model.complete(
             pixels, unknown, request, passes=passes, labels=self._repeated_labels(labels, count)
         )
-        return made.cpu().numpy().reshape(-1, count, *images.shape[1:])
+        return samples.cpu().numpy().reshape(-1, count, *images.shape[1:])
 
     def upscale(
         self,
@@ -122,12 +122,12 @@ class ImageModel(ImageScores, TrainedModel):
         """
         model, _ = self.upscaling_model()
         given = torch.from_numpy(small).to(device_of(model)).repeat_interleave(count, 0)
-        made: torch.Tensor = self.model.sample(
+        samples: torch.Tensor = self.model.sample(
             self._request(len(given), options),
             labels=self._repeated_labels(labels, count),
             small=given,
         )
-        return made.cpu().numpy().reshape(len(small), count, *model.shape)
+        return samples.cpu().numpy().reshape(len(small), count, *model.shape)
 
     def upscaling_model(self) -> tuple[ImageTransformer, int]:
         """Return the model and its factor; UserError for a model without super-resolution."""
@@ -229,22 +229,22 @@ class ImageModel(ImageScores, TrainedModel):
         self, options: ImageEvaluateOptions, report: ProgressFactory
     ) -> dict[str, Any]:
         """Return scores of completion and of super-resolution, where the options ask for them."""
-        found: dict[str, Any] = {}
+        details: dict[str, Any] = {}
         if options.mask is None and not options.samples:
-            return found
+            return details
         _, images = self._read_split(options)
         if options.mask is not None:
             filled = self._filled(options.mask)
-            found |= completion_scores(
+            details |= completion_scores(
                 self, images, filled, draws=options.draws, seed=options.seed,
                 progress=report("images scored in two parts"),
             )  # fmt: skip
         if options.samples:
-            found |= upscaling_scores(
+            details |= upscaling_scores(
                 self, images.first(options.samples), seed=options.seed,
                 progress=report("sampled positions"),
             )  # fmt: skip
-        return found
+        return details
 
     def _filled(self, mask: str) -> torch.Tensor:
         return filled_pixels(mask, *self.full_model.shape[:2])

@@ -103,8 +103,8 @@ class ImageTrainingModule(ImageScores, TrainingModule):
             labels = None if self.examples.labels is None else self.examples.labels.to(self.device)
             small = model.small(originals)
             request = replace(request, count=len(originals))
-            made = model.sample(request, labels=labels, small=small)
-            columns = [repeat(small, model.factor), made, originals]
+            samples = model.sample(request, labels=labels, small=small)
+            columns = [repeat(small, model.factor), samples, originals]
             write_rows(file, [to_bytes(column.cpu(), model.levels) for column in columns])
 
 

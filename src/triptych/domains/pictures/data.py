@@ -99,26 +99,26 @@ def permutation(count: int, seed: int) -> Tensor:
 
 
 def check_same_images(
-    found: dict[str, Any], trained: dict[str, Any], *, classes: bool, hint: str = ""
+    images: dict[str, Any], trained: dict[str, Any], *, classes: bool, hint: str = ""
 ) -> None:
     """Raise UserError unless images are like those of the training.
 
-    found, trained: as in `ImageDataset.vocabulary`. classes: compare the classes too. hint: end of
-    the message about other levels or classes.
+    images, trained: as in `ImageDataset.vocabulary`. classes: compare the classes too. hint: end
+    of the message about other levels or classes.
     """
-    check_same_shape(found, trained)
+    check_same_shape(images, trained)
     for name in ("levels", *(["class_names"] if classes else [])):
-        if found[name] != trained[name]:
+        if images[name] != trained[name]:
             raise UserError(
                 f"the model was trained on images with {name} {trained[name]}, these have "
-                f"{found[name]}{hint}"
+                f"{images[name]}{hint}"
             )
 
 
-def check_same_shape(found: dict[str, Any], trained: dict[str, Any]) -> None:
+def check_same_shape(images: dict[str, Any], trained: dict[str, Any]) -> None:
     """Raise UserError for another height, width or number of channels, as `check_same_images`."""
-    if found["shape"] != trained["shape"]:
+    if images["shape"] != trained["shape"]:
         raise UserError(
             f"the model was trained on images with shape {trained['shape']}, these have "
-            f"{found['shape']}"
+            f"{images['shape']}"
         )
