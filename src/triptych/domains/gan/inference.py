@@ -15,10 +15,11 @@ from triptych.domains.gan.config import GanSettings
 from triptych.domains.gan.domain import GanAttentionOptions, GanSampleOptions
 from triptych.domains.gan.metrics import FrechetScore
 from triptych.domains.gan.model import SelfAttentionGan
-from triptych.domains.options import EvaluateOptions, ScoreRequest, counted
+from triptych.domains.options import EvaluateOptions, ScoreRequest
 from triptych.domains.pictures import render
 from triptych.domains.pictures.config import read_to_score
-from triptych.domains.pictures.options import DRAWING, GRID, NUMBERS, SAMPLE
+from triptych.domains.pictures.data import labels_of_class
+from triptych.domains.pictures.options import DRAWING, GRID, NUMBERS
 from triptych.errors import UserError
 from triptych.files.results import OutputFolder, json_bytes
 from triptych.training.engine.devices import scoring
@@ -106,9 +107,7 @@ class GanModel(TrainedModel):
         labels = self._labels(options.count, options.label)
         images = self.sample(options.count, seed=options.seed, labels=labels)
         render.write_grid(out.path / GRID, images, model.levels, model.n_classes)
-        for number, image in enumerate(render.to_bytes(images, model.levels)):
-            render.write_png(out.path / SAMPLE.format(number), image)
-        return f"{counted(len(images), 'image', 'images')} and {GRID} are in {out}"
+        return render.write_samples(out, images, model.levels)
 
     def attention(
         self, pixels: Sequence[tuple[int, int]], *, seed: int = 0, label: int = 0
@@ -164,14 +163,10 @@ class GanModel(TrainedModel):
 
     def _labels(self, count: int, label: int | None) -> Tensor | None:
         """Return the classes of images, in turn for None; UserError for one that is missing."""
-        n_classes = self.full_model.n_classes
         if label is None:
             return self.full_model.cyclic_labels(count)
-        if not 0 <= label < n_classes:
-            raise UserError(
-                f"label is {label}, but this model has {n_classes} classes, counted from 0"
-            )
-        return torch.full((count,), label)
+        names = self.vocabulary["class_names"] if self.full_model.n_classes else []
+        return labels_of_class(label, count, names)
 
 
 def restore(checkpoint: dict[str, Any], device: str = "cpu") -> GanModel:

@@ -29,11 +29,11 @@ from triptych.domains.image.metrics import (
     upscaling_scores,
 )
 from triptych.domains.image.model import ImageTransformer
-from triptych.domains.options import ScoreRequest, counted
+from triptych.domains.options import ScoreRequest
 from triptych.domains.pictures import render
 from triptych.domains.pictures.config import DataConfig, read_to_score
-from triptych.domains.pictures.data import ImageDataset
-from triptych.domains.pictures.options import GRID, SAMPLE
+from triptych.domains.pictures.data import ImageDataset, labels_of_class
+from triptych.domains.pictures.options import GRID
 from triptych.domains.synthetic import known_entropy
 from triptych.errors import UserError
 from triptych.files.results import OutputFolder
@@ -172,12 +172,7 @@ class ImageModel(ImageScores, TrainedModel):
         if label is None:
             return self.full_model.cyclic_labels(count)
         names = self.vocabulary["class_names"] if self.full_model.n_classes else []
-        if not 0 <= label < len(names):
-            raise UserError(
-                f"label is {label}, but this model has {len(names)} classes, counted from 0: "
-                f"{', '.join(names) or 'none (model.class_conditional is false)'}"
-            )
-        return torch.full((count,), label, device=device_of(self.full_model))
+        return labels_of_class(label, count, names).to(device_of(self.full_model))
 
     def decoder(self) -> Decoder | None:
         model = self.full_model
@@ -286,9 +281,7 @@ class ImageModel(ImageScores, TrainedModel):
             progress = report("sampled positions")
             images = self.sample(**options.arguments_of(self.sample), progress=progress)
             render.write_grid(out.path / GRID, images, levels, n_classes)
-        for number, image in enumerate(render.to_bytes(images, levels)):
-            render.write_png(out.path / SAMPLE.format(number), image)
-        return f"{counted(len(images), 'image', 'images')} and {GRID} are in {out}"
+        return render.write_samples(out, images, levels)
 
     def write_attention(
         self, options: ImageAttentionOptions, out: OutputFolder, report: ProgressFactory

@@ -1,6 +1,7 @@
 """Image datasets as integers, and their batches."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -122,3 +123,16 @@ def check_same_shape(images: dict[str, Any], trained: dict[str, Any]) -> None:
             f"the model was trained on images with shape {trained['shape']}, these have "
             f"{images['shape']}"
         )
+
+
+def labels_of_class(label: int, count: int, names: Sequence[str]) -> Tensor:
+    """Return the labels of `count` images of one class, int64 [count].
+
+    names: of the classes of a model. Raises UserError for a class that it does not have.
+    """
+    if not 0 <= label < len(names):
+        raise UserError(
+            f"label is {label}, but this model has {len(names)} classes, counted from 0: "
+            f"{', '.join(names) or 'none (model.class_conditional is false)'}"
+        )
+    return torch.full((count,), label)

@@ -15,8 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from triptych.domains.options import counted
+from triptych.domains.pictures.options import GRID, SAMPLE
 from triptych.files.drawing import BLUE, GREEN, new_figure, png
-from triptych.files.results import write_atomically
+from triptych.files.results import OutputFolder, write_atomically
 
 GRID_LINE_GREY = 96
 """Grey of the lines between the images of a grid, neither black nor white."""
@@ -53,6 +55,13 @@ def write_png(path: str | Path, pixels: NDArray[np.uint8]) -> Path:
     content = io.BytesIO()
     Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(content, format="PNG")
     return write_atomically(path, content.getvalue())
+
+
+def write_samples(out: OutputFolder, pixels: NDArray[np.uint8], levels: int) -> str:
+    """Write each image [H, W, C] of a grid as a PNG; return one sentence about all files."""
+    for number, image in enumerate(to_bytes(pixels, levels)):
+        write_png(out.path / SAMPLE.format(number), image)
+    return f"{counted(len(pixels), 'image', 'images')} and {GRID} are in {out}"
 
 
 def write_grid(
