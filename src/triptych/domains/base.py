@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, get_type_hint
 from triptych.domains.options import (
     EvaluateOptions,
     FolderOptions,
+    ModelOptions,
     NewRunOptions,
     ScoreRequest,
-    TranslateOptions,
 )
 from triptych.errors import UserError
 from triptych.files.results import OutputFolder
@@ -260,8 +260,9 @@ class Domain:
     Equal to the domain in the header of its checkpoints."""
     evaluate_options: ClassVar[type[EvaluateOptions]] = EvaluateOptions
     """Options of `triptych evaluate`."""
-    translate_options: ClassVar[type[TranslateOptions] | None] = None
-    """Options of `triptych translate`; None where the models have no `translate`."""
+    translate_options: ClassVar[type[ModelOptions] | None] = None
+    """Options of `triptych translate`, with `arguments()` for the models' `translate`, n_best,
+    batch_size, beam and dtype; None where the models have no `translate`."""
     sample_options: ClassVar[type[FolderOptions] | None] = None
     """Options of `triptych sample`; None where the models have no `write_samples`."""
     attention_options: ClassVar[type[FolderOptions] | None] = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from triptych.errors import UserError
@@ -146,38 +146,6 @@ class SampleOptions(FolderOptions):
         super().__post_init__()
         if self.compile and self.dtype == "int8":
             raise ValueError("dtype int8 cannot be compiled; expected fp32 or bf16 with compile")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TranslateOptions(ModelOptions):
-    """Options of `triptych translate`."""
-
-    beam: PositiveInt = 4
-    """Number of hypotheses in beam search, 1 for greedy search."""
-    n_best: PositiveInt = 1
-    """Translations written for each line, best first, one a line; at most beam."""
-    batch_size: PositiveInt = 64
-    """Lines translated at a time; with fp32 the text does not depend on it."""
-    dtype: Dtype = "fp32"
-    """Number format of the weights; bf16 and int8 are faster and may change some translations."""
-    length_penalty: str = "gnmt:0.6"
-    """Divisor of a hypothesis's log-probability: 0 (none), 1 (average: its length in tokens) or
-    gnmt:ALPHA, ((5 + length) / 6)^ALPHA."""
-
-    description = (
-        "Translate lines (UTF-8) from standard input to standard output, in order and as soon as "
-        "the input pauses."
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.n_best > self.beam:
-            raise ValueError(f"n_best ({self.n_best}) must not be larger than beam ({self.beam})")
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the arguments of the model's `translate`."""
-        others = {field.name for field in fields(ModelOptions)} | {"dtype"}
-        return {name: value for name, value in vars(self).items() if name not in others}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,13 +9,14 @@ from triptych.domains.base import Domain
 from triptych.domains.options import (
     AttentionOptions,
     EvaluateOptions,
+    ModelOptions,
     NewRunOptions,
     ScoreRequest,
-    TranslateOptions,
 )
 from triptych.errors import UserError
 from triptych.types import (
     Checked,
+    Dtype,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFraction,
@@ -73,14 +74,20 @@ class OutputConstraints(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslationScoreRequest(ScoreRequest):
-    """What to score of a translation model, and how it searches."""
+class SearchOptions(Checked):
+    """How translations are searched."""
 
-    beam: PositiveInt = TranslateOptions.beam
+    beam: PositiveInt = 4
     """Number of hypotheses in beam search, 1 for greedy search."""
-    length_penalty: str = TranslateOptions.length_penalty
+    length_penalty: str = "gnmt:0.6"
     """Divisor of a hypothesis's log-probability: 0 (none), 1 (average: its length in tokens) or
     gnmt:ALPHA, ((5 + length) / 6)^ALPHA."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationScoreRequest(SearchOptions, ScoreRequest):
+    """What to score of a translation model, and how it searches."""
+
     no_repeat_ngram: PositiveInt | None = None
     """Length of the runs of tokens that occur at most once in a translation; null for no limit."""
 
@@ -102,9 +109,15 @@ class TranslationEvaluateOptions(TranslationScoreRequest, EvaluateOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslationTranslateOptions(OutputConstraints, TranslateOptions):
+class TranslationTranslateOptions(OutputConstraints, SearchOptions, ModelOptions):
     """Options of `triptych translate`."""
 
+    n_best: PositiveInt = 1
+    """Translations written for each line, best first, one a line; at most beam."""
+    batch_size: PositiveInt = 64
+    """Lines translated at a time; with fp32 the text does not depend on it."""
+    dtype: Dtype = "fp32"
+    """Number format of the weights; bf16 and int8 are faster and may change some translations."""
     scores: bool = False
     """Write lines of five columns, separated by tabs: number of the input line and rank of the
     translation (both from 1), score, log-probability in nats, text."""
@@ -120,8 +133,15 @@ class TranslationTranslateOptions(OutputConstraints, TranslateOptions):
     seed: Seed = 0
     """Seed of sampling; the same input in the same batches gives the same text."""
 
+    description = (
+        "Translate lines (UTF-8) from standard input to standard output, in order and as soon as "
+        "the input pauses."
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.n_best > self.beam:
+            raise ValueError(f"n_best ({self.n_best}) must not be larger than beam ({self.beam})")
         if self.sample:
             for name in ("n_best", "scores", "require", "length_penalty"):
                 if getattr(self, name) != getattr(TranslationTranslateOptions, name):
@@ -132,11 +152,12 @@ class TranslationTranslateOptions(OutputConstraints, TranslateOptions):
             )
 
     def arguments(self) -> dict[str, Any]:
+        """Return the arguments of the model's `translate`."""
         of_search = {"beam", "n_best", "length_penalty", "scores", "require"}
         of_sampling = {"temperature", "top_k", "top_p", "seed"}
-        others = of_search if self.sample else of_sampling
-        found = super().arguments()
-        return {name: value for name, value in found.items() if name not in others}
+        others = {field.name for field in fields(ModelOptions)} | {"dtype"}
+        others |= of_search if self.sample else of_sampling
+        return {name: value for name, value in vars(self).items() if name not in others}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +171,7 @@ class TranslationAttentionOptions(AttentionOptions):
     """Text file (UTF-8), one sentence a line; null for standard input."""
     encoder: bool = False
     """Draw the encoder's self-attention too, as one more .png per sentence."""
-    beam: PositiveInt = TranslateOptions.beam
+    beam: PositiveInt = SearchOptions.beam
     """Number of hypotheses in beam search, 1 for greedy search."""
 
     description = (

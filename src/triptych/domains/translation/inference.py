@@ -14,7 +14,7 @@ from triptych.decoding.beams import Hypothesis, SearchResult
 from triptych.decoding.penalty import LengthPenalty
 from triptych.decoding.sampling import Sampling
 from triptych.domains.base import TrainedModel, Translation
-from triptych.domains.options import TranslateOptions, check_layer_and_head, counted
+from triptych.domains.options import check_layer_and_head, counted
 from triptych.domains.synthetic import known_entropy
 from triptych.domains.translation import render
 from triptych.domains.translation.constraints import (
@@ -27,8 +27,10 @@ from triptych.domains.translation.domain import (
     NUMBERS,
     STEPS,
     OutputConstraints,
+    SearchOptions,
     TranslationAttentionOptions,
     TranslationScoreRequest,
+    TranslationTranslateOptions,
 )
 from triptych.domains.translation.metrics import LikelihoodScores, score_translations
 from triptych.domains.translation.model import (
@@ -174,10 +176,10 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         self,
         lines: Sequence[str],
         *,
-        beam: int = TranslateOptions.beam,
+        beam: int = SearchOptions.beam,
         n_best: int = 1,
-        batch_size: int = TranslateOptions.batch_size,
-        length_penalty: str = TranslateOptions.length_penalty,
+        batch_size: int = TranslationTranslateOptions.batch_size,
+        length_penalty: str = SearchOptions.length_penalty,
         progress: Progress | None = None,
         **constraints: Any,
     ) -> list[list[Hypothesis]]:
@@ -215,7 +217,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         top_k: int | None = None,
         top_p: float | None = None,
         seed: int = 0,
-        batch_size: int = TranslateOptions.batch_size,
+        batch_size: int = TranslationTranslateOptions.batch_size,
         progress: Progress | None = None,
         **constraints: Any,
     ) -> list[list[int] | None]:
@@ -280,7 +282,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         self,
         lines: Sequence[str],
         *,
-        beam: int = TranslateOptions.beam,
+        beam: int = SearchOptions.beam,
         layer: int | None = None,
         head: int | None = None,
     ) -> Iterator[render.SentenceAttention]:
@@ -355,7 +357,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
             beam=request.beam,
             length_penalty=request.length_penalty,
             no_repeat_ngram=request.no_repeat_ngram,
-            batch_size=request.batch_size or TranslateOptions.batch_size,
+            batch_size=request.batch_size or TranslationTranslateOptions.batch_size,
             progress=progress,
         )
         seconds = time.perf_counter() - started

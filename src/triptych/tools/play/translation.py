@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import gradio as gr
 from PIL import Image
 
-from triptych.domains.options import TranslateOptions
+from triptych.domains.translation.domain import SearchOptions
 from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.render import draw, sentence_attention
 from triptych.errors import UserError
@@ -150,13 +150,13 @@ def layout(model: TranslationModel, key: str) -> None:
 def _search_fields(model: TranslationModel) -> list[Any]:
     n_heads = model.settings.model.transformer.n_heads
     beam = gr.Slider(
-        1, MAX_BEAM, TranslateOptions.beam, step=1, label="Beam", info="Number of hypotheses."
+        1, MAX_BEAM, SearchOptions.beam, step=1, label="Beam", info="Number of hypotheses."
     )
     with gr.Accordion("Length penalty, layer and head", open=False):
         return [
             beam,
             gr.Textbox(
-                TranslateOptions.length_penalty,
+                SearchOptions.length_penalty,
                 label="Length penalty",
                 info="0 (none), 1 (average) or gnmt:ALPHA; divides log p into the score.",
             ),
