@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from triptych.cli import main as cli
+from triptych.cli import recipes
 from triptych.config.schema import from_plain
 from triptych.errors import UserError
 
@@ -164,6 +165,21 @@ def test_a_stopped_run_is_resumed(rows: Path, out: Path, monkeypatch: pytest.Mon
     assert all(words[-1] == "--resume" for words in commands.trainings()[1:])
     assert call(monkeypatch, *arguments) == 0
     assert len(commands.trainings()) == 2, "a finished run is not trained again"
+
+
+def test_the_files_of_a_recipe_are_made_first(
+    config: Path, rows: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[Any] = []
+    config.write_text(config.read_text() + "# data/digits\n")
+    monkeypatch.setattr(recipes, "make", lambda name, words: calls.append(name))
+    exists = Path.exists
+    monkeypatch.setattr(Path, "exists", lambda p: p != Path("data/digits") and exists(p))
+    commands = Commands(out, [1])
+    monkeypatch.setattr(cli, "main", lambda words: calls.append(words[0]) or commands(words))
+    out.mkdir()
+    assert call(monkeypatch, "tiny", "--out", out, "--rows", rows) == 1
+    assert calls == ["digits", "train"]
 
 
 def test_max_minutes_stops_the_training_and_its_checkpoint_is_scored(
