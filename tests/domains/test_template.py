@@ -1,4 +1,4 @@
-"""Filling of settings files: values change, everything else stays."""
+"""Settings of a first run: a size out of a table, and files that are filled with it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from triptych.files.user_data import Setting
+from triptych.files.user_data import Description, Setting
+from triptych.tools.new_run.suggest import suggested
 from triptych.tools.new_run.template import fill
 
 TEXT = """\
@@ -87,3 +88,42 @@ def test_the_same_values_leave_a_template_as_it_was(name: str) -> None:
     assert yaml.safe_load(filled) == content
     line = next(line for line in text.splitlines() if "precision:" in line)
     assert line in filled.splitlines(), "with its comment"
+
+
+TABLE = """\
+things:
+  batch: data.batch_size
+  steps: [80, 1000]
+  columns: [below, epochs, data.batch_size, model.size]
+  rows:
+    - [100, 10, 4, 1]
+    - [.inf, 2, 8, null]
+"""
+
+
+@pytest.mark.parametrize(
+    ("amount", "items", "passes", "size", "steps"),
+    [
+        (99, 400, 1.0, 1, 1000),  # 100 batches of 4, ten times
+        (99, 40, 1.0, 1, 96),  # a multiple of the validations: 8 of 12 steps
+        (99, 40, 2.0, 1, 200),
+        (99, 4, 1.0, 1, 80),  # the least
+        (100, 800, 1.0, None, 200),  # 100 batches of 8, twice; size as in the template
+    ],
+)
+def test_a_row_of_the_table_is_chosen_by_the_amount(
+    tmp_path: Path, amount: int, items: int, passes: float, size: int | None, steps: int
+) -> None:
+    (tmp_path / "sizes.yaml").write_text(TABLE)
+    source = {"data.source": Setting("there")}
+    settings = suggested(
+        Description("x", tmp_path / "sizes.yaml", "things", amount, items, source, [], [], passes)
+    )
+    values = {key: setting.value for key, setting in settings.items()}
+    assert values["data.source"] == "there"
+    assert values["data.batch_size"] == (4 if amount < 100 else 8)
+    assert values.get("model.size") == size
+    assert values["trainer.max_steps"] == steps == 8 * values["trainer.val_check_interval"]
+    assert values["optim.schedule.warmup_steps"] == max(10, steps // 10)
+    made = steps * values["data.batch_size"] / items
+    assert settings["trainer.max_steps"].why == f"about {made:,.0f} passes over the training data"
