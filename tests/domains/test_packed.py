@@ -47,6 +47,10 @@ def tensors(batch: Any) -> list[Tensor]:
 @pytest.mark.parametrize("name", DATA)
 def test_packed_data_give_the_same_batches(name: str, tmp_path: Path) -> None:
     config, domain = config_of(name), find_domain(name)
+    if name == "translation":
+        more = tmp_path / "more.tsv"
+        more.write_text("source\ttarget\n" + "a b\tb a\n" * 3, encoding="utf-8")
+        config = replace(config, data=replace(config.data, additional_pairs=(str(more),)))
     domain.pack(config, str(tmp_path / "pack"))
     packed = replace(config, data=replace(config.data, packed=str(tmp_path / "pack")))
     task, *loaders = domain.prepare(config)
