@@ -269,3 +269,12 @@ def test_cifar_is_read_in_torchvisions_layout(tmp_path: Path) -> None:
     train = CIFAR10(directory=str(tmp_path), validation_size=2).load("train")
     assert train.pixels.shape == (28, 32, 32, 3)
     assert (len(train.class_names), train.class_names[3]) == (10, "cat")
+
+
+def test_a_failed_download_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("no network")
+
+    monkeypatch.setattr("torchvision.datasets.CIFAR10", fails)
+    with pytest.raises(UserError, match=r"CIFAR10 cannot be downloaded into .*: no network"):
+        CIFAR10(str(tmp_path), download=True).load("test")

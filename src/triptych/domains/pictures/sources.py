@@ -103,6 +103,7 @@ class TrainingAndTestFiles(ImageSource):
     """
 
     directory: str
+    download: bool = False
     validation_size: int = 5000
     """Number of training images held out for validation."""
     seed: Seed = 0
@@ -118,6 +119,8 @@ class TrainingAndTestFiles(ImageSource):
         """Read the training or the test set."""
 
     def load(self, split: str) -> ImageDataset:
+        if self.download:
+            self._download()
         pixels, labels = self.read(train=split != "test")
         if len(pixels) != len(labels) or not set(labels.tolist()) <= set(range(10)):
             raise UserError(
@@ -149,9 +152,22 @@ class TrainingAndTestFiles(ImageSource):
         if not paths:
             raise UserError(
                 f"{folder} does not exist or holds none of {', '.join(names)} (plain, .gz or .xz): "
-                f"set directory to the folder of the {type(self).__name__} files"
+                f"set directory to the folder of the {type(self).__name__} files, or download to "
+                "true"
             )
         return paths
+
+    def _download(self) -> None:
+        from torchvision import datasets
+
+        try:
+            root = Path(self.directory).expanduser()
+            getattr(datasets, type(self).__name__)(root, download=True)
+        # torchvision raises seven types of exception here.
+        except Exception as error:
+            raise UserError(
+                f"{type(self).__name__} cannot be downloaded into {self.directory}: {error}"
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -160,6 +176,8 @@ class MNIST(TrainingAndTestFiles):
 
     directory: str
     """Folder of the four idx files (plain or .gz), or torchvision's root folder with MNIST/raw."""
+    download: bool = False
+    """Download missing files into directory with torchvision (12 MB)."""
 
     folder: ClassVar[str] = "MNIST/raw"
 
@@ -179,6 +197,8 @@ class CIFAR10(TrainingAndTestFiles):
 
     directory: str
     """torchvision's root folder with cifar-10-batches-py, or a folder of some batches (.xz too)."""
+    download: bool = False
+    """Download the missing set into directory with torchvision (170 MB), which checks its MD5."""
     validation_size: int = 2000
     """Number of training images held out for validation."""
 
