@@ -15,7 +15,7 @@ from triptych.domains import find_domain
 from triptych.errors import UserError
 
 SOURCE = Path(module.__file__).parent
-SHARED = {"__init__", "main"}
+SHARED = {"__init__", "main", "recipes"}
 """Modules of the package that are no commands."""
 names = pytest.mark.parametrize("name", COMMANDS)
 

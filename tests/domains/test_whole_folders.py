@@ -18,8 +18,8 @@ from triptych.core.attention.full import Full
 from triptych.core.layers import GELU
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.image.config import Config as ImageConfig
-from triptych.domains.image.config import ModelConfig as ImageModelConfig
 from triptych.domains.image.inference import ImageModel
+from triptych.domains.image.model import ModelConfig as ImageModelConfig
 from triptych.domains.music.config import Config as MusicConfig
 from triptych.domains.music.config import DataConfig as MusicData
 from triptych.domains.music.config import ModelConfig as MusicModelConfig

@@ -18,7 +18,8 @@ from triptych.domains.translation.model import SPECIALS, Tokenizers
 from triptych.text.byte_level import BytePairs
 from triptych.text.word_piece import WordPiece
 from triptych.tools.export.original import Original, _default_texts
-from triptych.training.run.checkpoint import header, run_metadata
+from triptych.training.run.checkpoint import header
+from triptych.training.run.settings import run_metadata
 
 LINES = ["a man plays the guitar", "two dogs run", "the man runs", "a dog and a guitar"]
 SIZES = {"n_layers": 2, "d_model": 16, "n_heads": 2, "dropout": 0.0}

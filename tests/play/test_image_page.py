@@ -17,10 +17,10 @@ from triptych.core.attention.full import Full
 from triptych.core.layers import GELU
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.image.config import Config, ModelConfig, SuperResolution
+from triptych.domains.image.config import Config
 from triptych.domains.image.domain import HALVES
 from triptych.domains.image.inference import ImageModel
-from triptych.domains.image.model import ImageTransformer
+from triptych.domains.image.model import ImageTransformer, ModelConfig, SuperResolution
 from triptych.domains.pictures import render
 from triptych.domains.pictures.config import DataConfig
 from triptych.errors import UserError

@@ -17,7 +17,8 @@ from triptych.training.engine.evaluate import Evaluation, sum_scores
 from triptych.training.engine.module import TrainingModule
 from triptych.training.loading.batches import shuffled_batches
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
-from triptych.training.run.settings import ModelSettings, RunSettings
+from triptych.training.run.checkpoint import ModelSettings
+from triptych.training.run.settings import RunSettings
 
 LENGTH, NUMBERS, ITEMS = 12, 5, 32
 

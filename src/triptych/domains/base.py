@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from triptych.training.engine.evaluate import Evaluation
     from triptych.training.engine.module import TrainingModule
     from triptych.training.loading.loader import FixedBatches, ResumableLoader
-    from triptych.training.run.settings import ModelSettings, RunSettings
+    from triptych.training.run.checkpoint import ModelSettings
+    from triptych.training.run.settings import RunSettings
 
 
 class Translation(NamedTuple):

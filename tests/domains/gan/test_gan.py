@@ -16,12 +16,13 @@ from torch import nn
 from triptych.config.schema import from_plain
 from triptych.domains.gan import metrics
 from triptych.domains.gan import model as networks
-from triptych.domains.gan.config import Config, ModelConfig
+from triptych.domains.gan.config import Config
 from triptych.domains.gan.domain import GanAttentionOptions, GanSampleOptions
 from triptych.domains.gan.inference import restore
 from triptych.domains.gan.metrics import FrechetScore, Gaussian, frechet_distance
 from triptych.domains.gan.model import (
     FeatureMapAttention,
+    ModelConfig,
     SelfAttentionGan,
     SpectralNorm,
     add_spectral_norm,

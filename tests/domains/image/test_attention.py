@@ -16,10 +16,10 @@ from triptych.core.layers import GELU
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.image.attention import attention_blocks
-from triptych.domains.image.config import Config, ModelConfig
+from triptych.domains.image.config import Config
 from triptych.domains.image.domain import ImageAttentionOptions
 from triptych.domains.image.inference import ImageModel
-from triptych.domains.image.model import ImageTransformer
+from triptych.domains.image.model import ImageTransformer, ModelConfig
 from triptych.domains.pictures.render import draw_attention, outline
 from triptych.errors import UserError
 

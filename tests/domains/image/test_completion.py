@@ -20,11 +20,11 @@ from triptych.core.layers import GELU
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import Sampling, sample_value
-from triptych.domains.image.config import Config, ModelConfig
+from triptych.domains.image.config import Config
 from triptych.domains.image.domain import HALVES
 from triptych.domains.image.given import filled_pixels, read_pictures
 from triptych.domains.image.inference import ImageModel
-from triptych.domains.image.model import ImageTransformer
+from triptych.domains.image.model import ImageTransformer, ModelConfig
 from triptych.domains.pictures import render
 from triptych.errors import UserError
 

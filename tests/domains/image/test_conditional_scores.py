@@ -13,10 +13,15 @@ from random_head import with_random_head
 from triptych.core.layers import GELU
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.image.config import Config, ModelConfig, SuperResolution
+from triptych.domains.image.config import Config
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.metrics import completion_scores, upscaling_scores
-from triptych.domains.image.model import ImageTransformer, average_down
+from triptych.domains.image.model import (
+    ImageTransformer,
+    ModelConfig,
+    SuperResolution,
+    average_down,
+)
 from triptych.domains.pictures.data import ImageDataset
 from triptych.errors import UserError
 

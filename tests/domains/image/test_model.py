@@ -18,8 +18,7 @@ from triptych.core.layers import GELU
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import SampleRequest, Sampling
-from triptych.domains.image.config import ModelConfig
-from triptych.domains.image.model import ImageTransformer
+from triptych.domains.image.model import ImageTransformer, ModelConfig
 
 HEIGHT, WIDTH = 3, 4  # not square on purpose, and not a multiple of the blocks below
 RASTER = Local2D(block_height=2, block_width=3, halo_up=1, halo_side=1, order="raster")

@@ -19,9 +19,14 @@ from triptych.core.models.encoder_only import SequenceEncoder
 from triptych.core.positions import Axial, PositionConfig, Rotary
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import Sampling, sample_value
-from triptych.domains.image.config import Config, ModelConfig, SuperResolution
+from triptych.domains.image.config import Config
 from triptych.domains.image.inference import ImageModel
-from triptych.domains.image.model import ImageTransformer, average_down
+from triptych.domains.image.model import (
+    ImageTransformer,
+    ModelConfig,
+    SuperResolution,
+    average_down,
+)
 from triptych.errors import UserError
 
 SHAPE, SMALL, LEVELS = (4, 6, 3), (2, 3, 3), 5

@@ -20,8 +20,9 @@ from triptych.core.layers import GELU
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import SampleRequest
-from triptych.domains.image.config import Config, ModelConfig
+from triptych.domains.image.config import Config
 from triptych.domains.image.inference import ImageModel, restore
+from triptych.domains.image.model import ModelConfig
 from triptych.domains.image.task import ImageTrainingModule, prepare
 from triptych.domains.pictures.config import DataConfig
 from triptych.domains.pictures.image_folder import ImageFolder

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from triptych.core.layers import GELU
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.image.config import Config, ModelConfig
+from triptych.domains.image.config import Config
 from triptych.domains.image.inference import ImageModel
+from triptych.domains.image.model import ModelConfig
 from triptych.domains.pictures.config import DataConfig
 from triptych.domains.pictures.sources import CopiedRows
 from triptych.errors import UserError

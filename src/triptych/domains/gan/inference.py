@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.domains.base import TrainedModel
-from triptych.domains.gan.config import GanSettings
 from triptych.domains.gan.domain import GanAttentionOptions, GanSampleOptions
 from triptych.domains.gan.metrics import FrechetScore
-from triptych.domains.gan.model import SelfAttentionGan
+from triptych.domains.gan.model import GanSettings, SelfAttentionGan
 from triptych.domains.options import EvaluateOptions, ScoreRequest
 from triptych.domains.pictures import render
 from triptych.domains.pictures.config import read_to_score

@@ -7,15 +7,16 @@ discriminator (section 5). Smaller than there, with one number of channels throu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
-if TYPE_CHECKING:
-    from triptych.domains.gan.config import ModelConfig
+from triptych.training.run.checkpoint import ModelSettings
+from triptych.types import Checked, PositiveInt
 
 REDUCTION = 8
 """Channels of a feature map per channel of queries, keys and values (Zhang et al. 2018)."""
@@ -23,6 +24,50 @@ SAMPLE_BATCH = 256
 """Images generated at once."""
 STATISTICS_BATCHES = 2
 """Batches of this size whose mean and variance the batch norms use for samples."""
+
+
+@dataclass(frozen=True)
+class ModelConfig(Checked):
+    """Sizes of a generator and a discriminator with self-attention at one feature map."""
+
+    latent: PositiveInt = 64
+    """Numbers of the normal noise from which an image is generated."""
+    channels: PositiveInt = 64
+    """Channels of every feature map."""
+    n_blocks: PositiveInt = 1
+    """Blocks of the generator that double height and width, and of the discriminator that halve
+    them; the image's sides must be multiples of 2^n_blocks."""
+    attention_side: PositiveInt | None = 8
+    """Height in positions of the feature map with self-attention, in both networks; null for
+    none."""
+    class_conditional: bool = True
+    """Condition both networks on the image's class."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.attention_side is not None and self.channels < REDUCTION:
+            raise ValueError(
+                f"channels is {self.channels}; self-attention, whose width is an eighth of it, "
+                f"needs at least {REDUCTION} (attention_side null: none)"
+            )
+
+    def build(self, vocabulary: dict[str, Any]) -> SelfAttentionGan:
+        """Return new networks for images as in `ImageDataset.vocabulary`."""
+        height, width, channels = vocabulary["shape"]
+        n_classes = len(vocabulary["class_names"]) if self.class_conditional else 0
+        shape, levels = (height, width, channels), vocabulary["levels"]
+        return SelfAttentionGan(self, shape, levels=levels, n_classes=n_classes)
+
+
+@dataclass(frozen=True)
+class GanSettings(ModelSettings):
+    """What use of a GAN needs besides its weights and vocabulary."""
+
+    model: ModelConfig
+    """Sizes of the networks."""
+
+    def build_model(self, vocabulary: dict[str, Any]) -> SelfAttentionGan:
+        return self.model.build(vocabulary)
 
 
 class FeatureMapAttention(nn.Module):

@@ -14,7 +14,6 @@ from triptych.core.heads import CategoricalHead
 from triptych.decoding.sampling import SampleKeywords, SampleRequest
 from triptych.domains.base import Decoder, TrainedModel
 from triptych.domains.image.attention import Pixel, attention_maps, write_attention
-from triptych.domains.image.config import ImageSettings
 from triptych.domains.image.domain import (
     ImageAttentionOptions,
     ImageEvaluateOptions,
@@ -28,7 +27,7 @@ from triptych.domains.image.metrics import (
     histogram_bits_per_dim,
     upscaling_scores,
 )
-from triptych.domains.image.model import ImageTransformer
+from triptych.domains.image.model import ImageSettings, ImageTransformer
 from triptych.domains.options import ScoreRequest
 from triptych.domains.pictures import render
 from triptych.domains.pictures.config import DataConfig, read_to_score

@@ -21,7 +21,7 @@ from triptych.errors import UserError
 from triptych.text.batches import Examples
 from triptych.text.tokenizer import TextTokenizer
 from triptych.training.finetune.parts import InitialWeights
-from triptych.training.run.settings import ModelSettings
+from triptych.training.run.checkpoint import ModelSettings
 from triptych.types import Checked, Progress
 
 CLS, SEP, MASK = 1, 2, 3

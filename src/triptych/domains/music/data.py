@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.config.schema import to_plain
-from triptych.domains.music.config import Augmentation, Config, DataConfig
 from triptych.domains.music.melody import WindowMelody, padded
 from triptych.domains.music.model import MusicSettings
 from triptych.domains.music.notes import Ids
@@ -24,6 +23,9 @@ from triptych.files.splits import ALL
 from triptych.training.loading.batches import Items, Ragged, cut, shuffled_batches
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
 from triptych.training.loading.packed import Pack, PackWriter
+
+if TYPE_CHECKING:
+    from triptych.domains.music.config import Augmentation, Config, DataConfig
 
 Choice = TypeVar("Choice")
 

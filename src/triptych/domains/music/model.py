@@ -23,7 +23,7 @@ from triptych.core.transformer import TransformerConfig
 from triptych.domains.music.melody import MelodyConditioner, WindowMelody
 from triptych.domains.music.tokenizers.base import N_MELODY_SYMBOLS, MusicTokenizer
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
-from triptych.training.run.settings import ModelSettings
+from triptych.training.run.checkpoint import ModelSettings
 from triptych.types import Checked, NonNegativeInt, PositiveInt
 
 

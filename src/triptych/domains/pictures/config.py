@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,8 +19,10 @@ from triptych.training.finetune.rows import OTHER_VOCABULARY
 from triptych.training.loading.batches import parts, plan_parts, shuffled
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
 from triptych.training.loading.packed import PackWriter
-from triptych.training.run.settings import RunSettings
 from triptych.types import Checked, NonNegativeInt, PositiveInt
+
+if TYPE_CHECKING:
+    from triptych.training.run.settings import RunSettings
 
 
 @dataclass(frozen=True)

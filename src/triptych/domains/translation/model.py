@@ -13,7 +13,7 @@ from triptych.core.models.recurrent import CellKind, RecurrentEncoderDecoder, Sc
 from triptych.core.models.sequence_to_sequence import SequenceToSequence
 from triptych.core.transformer import TransformerConfig
 from triptych.text.tokenizer import PAD, TextTokenizer, TokenizerConfig
-from triptych.training.run.settings import ModelSettings
+from triptych.training.run.checkpoint import ModelSettings
 from triptych.types import Checked, FractionBelowOne, NonNegativeInt, PositiveInt
 
 START, END = 1, 2

@@ -29,8 +29,8 @@ from triptych.training.finetune.vectors import FIXED_ROWS, FixedRows, WordRows, 
 from triptych.training.lightning_fixes import log_for_callbacks, unscale_before_clipping
 from triptych.training.loading.batches import derive_seed
 from triptych.training.loggers.csv import RunLogger
-from triptych.training.run.checkpoint import header, run_metadata
-from triptych.training.run.settings import RunSettings
+from triptych.training.run.checkpoint import header
+from triptych.training.run.settings import RunSettings, run_metadata
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 """Signals that end a run with a checkpoint."""

@@ -15,9 +15,8 @@ from triptych.training.engine.module import TrainingModule
 from triptych.training.finetune.lora import is_adapter, merge_adapters
 from triptych.training.finetune.rows import RowMap, with_rows
 from triptych.training.finetune.vectors import place_vectors
-from triptych.training.run.checkpoint import check_domain, read_checkpoint
+from triptych.training.run.checkpoint import ModelSettings, check_domain, read_checkpoint
 from triptych.training.run.resume import changes, listed, misfit, settings_of
-from triptych.training.run.settings import ModelSettings
 
 OPTION = "run.start.init_from"
 """Setting that names the checkpoint."""

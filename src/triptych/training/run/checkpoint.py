@@ -15,21 +15,21 @@ import pickle
 import platform
 import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import metadata as packages
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import torch
+from torch import nn
 
-from triptych.config.schema import to_plain
+from triptych.config.schema import from_plain
 from triptych.errors import UserError
 from triptych.pretrained import WEIGHTS, weights_in
 from triptych.training.run.model_files import read_model
+from triptych.types import Checked, PositiveFloat
 from triptych.version import __version__
-
-if TYPE_CHECKING:
-    from triptych.training.run.settings import RunSettings
 
 FORMAT = 2
 """Version of the checkpoint's layout; others are refused."""
@@ -39,14 +39,36 @@ NEEDED = ("domain", "model", "vocabulary")
 """Keys of the header without which no model opens."""
 
 
-def run_metadata(domain: str, config: RunSettings, vocabulary: Any) -> dict[str, Any]:
-    """Return what the header says of a run, JSON types: its settings and those of its model.
+@dataclass(frozen=True)
+class ModelSettings(Checked):
+    """Settings with which a trained model is opened; a domain adds what its use needs.
 
-    vocabulary: of the data, of JSON types; TypeError otherwise.
+    They are keys of the header of a checkpoint. Sources of data,
+    optimisers and settings of the run are none of them.
     """
-    opening = {"domain": domain, **vars(config.model_settings()), "vocabulary": vocabulary}
-    plain: dict[str, Any] = to_plain({**opening, **vars(config)})
-    return plain
+
+    model: Any
+    """Sizes and parts of the model; `model.transformer` is its `TransformerConfig`."""
+    lora_alpha: PositiveFloat = field(default=16.0, kw_only=True)
+    """Factor of the low-rank adapters among the weights, which are merged when the model is
+    opened."""
+
+    @classmethod
+    def from_header(cls, header: dict[str, Any]) -> Self:
+        """Return the settings that the header of a checkpoint has.
+
+        Raises UserError for a misspelt key, a wrong type, an impossible value, and a part whose
+        class is outside Triptych and not imported.
+        """
+        plain = {f.name: header[f.name] for f in fields(cls) if f.name in header}
+        return from_plain(cls, plain, where="the settings of the model")
+
+    def build_model(self, vocabulary: Any) -> nn.Module:
+        """Return a model with initial weights for data of this vocabulary.
+
+        Raises ValueError for settings that do not fit together.
+        """
+        raise NotImplementedError
 
 
 def header(

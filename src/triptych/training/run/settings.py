@@ -1,13 +1,15 @@
-"""Settings of a run that all domains share, and what use of a trained model needs of them."""
+"""Settings of a run that all domains share."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal, Self
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from torch import nn
 
+from triptych.config.schema import to_plain
 from triptych.training.engine.optim import AdamW, InverseSqrt, OptimizerConfig, ScheduleConfig
+from triptych.training.run.checkpoint import ModelSettings
 from triptych.types import (
     Checked,
     FractionBelowOne,
@@ -17,40 +19,6 @@ from triptych.types import (
     PositiveInt,
     Seed,
 )
-
-
-@dataclass(frozen=True)
-class ModelSettings(Checked):
-    """Settings with which a trained model is opened; a domain adds what its use needs.
-
-    They are keys of the header of a checkpoint (see `training.run.checkpoint`). Sources of data,
-    optimisers and settings of the run are none of them.
-    """
-
-    model: Any
-    """Sizes and parts of the model; `model.transformer` is its `TransformerConfig`."""
-    lora_alpha: PositiveFloat = field(default=16.0, kw_only=True)
-    """Factor of the low-rank adapters among the weights, which are merged when the model is
-    opened."""
-
-    @classmethod
-    def from_header(cls, header: dict[str, Any]) -> Self:
-        """Return the settings that the header of a checkpoint has.
-
-        Raises UserError for a misspelt key, a wrong type, an impossible value, and a part whose
-        class is outside Triptych and not imported.
-        """
-        from triptych.config.schema import from_plain
-
-        plain = {f.name: header[f.name] for f in fields(cls) if f.name in header}
-        return from_plain(cls, plain, where="the settings of the model")
-
-    def build_model(self, vocabulary: Any) -> nn.Module:
-        """Return a model with initial weights for data of this vocabulary.
-
-        Raises ValueError for settings that do not fit together.
-        """
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -193,3 +161,13 @@ class RunSettings(Checked):
     def build_model(self, vocabulary: Any = None) -> nn.Module:
         """Return a model with initial weights, as `ModelSettings.build_model` does."""
         return self.model_settings().build_model(vocabulary)
+
+
+def run_metadata(domain: str, config: RunSettings, vocabulary: Any) -> dict[str, Any]:
+    """Return what the header says of a run, JSON types: its settings and those of its model.
+
+    vocabulary: of the data, of JSON types; TypeError otherwise.
+    """
+    opening = {"domain": domain, **vars(config.model_settings()), "vocabulary": vocabulary}
+    plain: dict[str, Any] = to_plain({**opening, **vars(config)})
+    return plain
