@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from triptych.domains import find_domain
 from triptych.domains.language.model import SPECIALS
 from triptych.errors import UserError
 from triptych.files.splits import hash_position, split_at
-from triptych.files.user_data import KINDS, SHARES, Description, held_out
+from triptych.tools.new_run.data import KINDS, SHARES, Description, held_out
 from triptych.tools.new_run.suggest import suggested
 from triptych.tools.new_run.template import fill
 
@@ -24,7 +25,9 @@ def look(domain: str, data: Path, **options: Any) -> tuple[Description, Any]:
     """The description of some data, and the settings that their file holds."""
     found = find_domain(domain)
     assert found.new_run_options is not None
-    described = found.describe(found.new_run_options(data=str(data), out="x.yaml", **options))
+    assert found.description is not None
+    describe = import_module(found.description).describe
+    described = describe(found.new_run_options(data=str(data), out="x.yaml", **options))
     template = shipped_configs.find(domain, described.template)
     assert template is not None
     content = yaml.safe_load(fill(template.read_text(encoding="utf-8"), suggested(described), []))
@@ -98,7 +101,7 @@ def test_pieces_of_several_instruments(tmp_path: Path, monkeypatch: pytest.Monke
     assert described.template == "band-midi"
     assert len(config.data.source.load("train", config.model.tokenizer)) >= 10
 
-    from triptych.domains.music import describe as module
+    from triptych.tools.new_run import music as module
 
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     described, _ = look("music", folder)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from triptych.files.user_data import Description, Setting
+from triptych.tools.new_run.data import Description, Setting
 from triptych.tools.new_run.suggest import suggested
 from triptych.tools.new_run.template import fill
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 import yaml
 from jsonargparse import ArgumentParser
@@ -14,7 +15,7 @@ from triptych.config.schema import build, parse_settings
 from triptych.domains.base import Domain
 from triptych.errors import UserError
 from triptych.files.results import check_result_file
-from triptych.files.user_data import Setting
+from triptych.tools.new_run.data import Setting
 
 
 def parser(domain: Domain) -> ArgumentParser:
@@ -33,7 +34,8 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     from triptych.tools.new_run.suggest import estimate, header_lines, suggested
     from triptych.tools.new_run.template import fill
 
-    data = domain.describe(options)
+    assert domain.description is not None
+    data = import_module(domain.description).describe(options)
     template = shipped_configs.find(domain.name, data.template)
     if template is None:
         raise UserError(f"the config {data.template} does not come with this installation")

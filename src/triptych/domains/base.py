@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from triptych.core.models.decoder_only import DecoderOnly
-    from triptych.files.user_data import Description
     from triptych.text.tokenizer import TextFormat
     from triptych.training.engine.evaluate import Evaluation
     from triptych.training.engine.module import TrainingModule
@@ -269,7 +268,10 @@ class Domain:
     attention_options: ClassVar[type[FolderOptions] | None] = None
     """Options of `triptych attention`; None where the models have no `write_attention`."""
     new_run_options: ClassVar[type[NewRunOptions] | None] = None
-    """Options of `triptych new-run`; None for a domain without a module `describe`."""
+    """Options of `triptych new-run`; None for a domain without `description`."""
+    description: ClassVar[str | None] = None
+    """Module that looks at a user's data, by its dotted path: `describe` takes options of the class
+    `new_run_options` and returns a `triptych.tools.new_run.data.Description`."""
     page: ClassVar[str | None] = None
     """Module with the page of `triptych play`, by its dotted path: it has a
     `triptych.tools.play.Page` named `PAGE`. None for no page."""
@@ -315,15 +317,6 @@ class Domain:
             writer.discard()
             raise
         return sentence
-
-    def describe(self, options: NewRunOptions) -> Description:
-        """Look at a user's data; return what is in them and a table of sizes for a first run.
-
-        Calls `describe` of the module `describe`. options: of the class `new_run_options`. Raises
-        UserError for data that cannot be used.
-        """
-        description: Description = self._find("describe", "describe")(options)
-        return description
 
     def restore(self, checkpoint: dict[str, Any], device: str = "auto") -> TrainedModel:
         """Return the trained model of a checkpoint's content, on a device.

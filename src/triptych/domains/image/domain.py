@@ -130,6 +130,7 @@ class ImageDomain(Domain):
     sample_options = ImageSampleOptions
     attention_options = ImageAttentionOptions
     new_run_options = NewRunOptions
+    description = "triptych.tools.new_run.image"
     page = "triptych.tools.play.image"
     limits = "Images of another size or kind than its data, and samples in place of real data."
 

@@ -89,6 +89,7 @@ class LanguageDomain(Domain):
     evaluate_options = LanguageEvaluateOptions
     sample_options = LanguageSampleOptions
     new_run_options = LanguageNewRunOptions
+    description = "triptych.tools.new_run.language"
     page = "triptych.tools.play.language"
     limits = "Text unlike its data. It states what is false as fluently as what is true."
 

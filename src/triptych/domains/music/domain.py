@@ -189,6 +189,7 @@ class MusicDomain(Domain):
     sample_options = MusicSampleOptions
     attention_options = MusicAttentionOptions
     new_run_options = NewRunOptions
+    description = "triptych.tools.new_run.music"
     page = "triptych.tools.play.music"
     piece_files = MappingProxyType({".mid": "triptych.domains.music.midi:read_piece"})
     limits = "Music of another kind than its data, and long form: its context is one window."

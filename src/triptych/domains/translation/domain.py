@@ -208,6 +208,7 @@ class TranslationDomain(Domain):
     translate_options = TranslationTranslateOptions
     attention_options = TranslationAttentionOptions
     new_run_options = TranslationNewRunOptions
+    description = "triptych.tools.new_run.translation"
     page = "triptych.tools.play.translation"
     limits = (
         "Sentences unlike those of its data: other subjects, longer texts, other languages. It can "

@@ -15,7 +15,7 @@ import yaml
 from triptych.config.schema import from_plain
 from triptych.domains.base import Domain
 from triptych.domains.options import NewRunOptions
-from triptych.files.user_data import Description, Setting
+from triptych.tools.new_run.data import Description, Setting
 
 WIDTH = 96
 """Characters of a line of the comment."""

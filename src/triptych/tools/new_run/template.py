@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from triptych.files.user_data import Setting
+from triptych.tools.new_run.data import Setting
 
 
 def fill(text: str, settings: Mapping[str, Setting], header: list[str]) -> str:

@@ -18,7 +18,7 @@ from triptych.domains.translation.sources import FileCorpus, Pair, ParallelText,
 from triptych.errors import UserError
 from triptych.files.results import read_lines
 from triptych.files.splits import hash_position
-from triptych.files.user_data import (
+from triptych.tools.new_run.data import (
     HELD_OUT,
     SHARES,
     SPLIT_WORDS,
@@ -32,7 +32,7 @@ from triptych.files.user_data import (
     split_in_name,
 )
 
-SIZES = Path(__file__).with_name("sizes.yaml")
+SIZES = Path(__file__).with_suffix(".yaml")
 KIND = "text files"
 TABLES = (".tsv", ".tsv.gz")
 SIDES = ("src", "source", "tgt", "target", "trg")

@@ -1,6 +1,6 @@
 """A user's data: what a domain says about them, their files and splits, and what cannot be used.
 
-A domain looks at data in its module `describe`; `triptych new-run` makes settings of what it finds.
+A domain names a module that looks at data; `triptych new-run` makes settings of what it finds.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from triptych.domains.options import NewRunOptions
 from triptych.domains.pictures.image_folder import SUFFIXES, list_split
 from triptych.files.splits import hash_position
-from triptych.files.user_data import (
+from triptych.tools.new_run.data import (
     HELD_OUT,
     Description,
     ReadFiles,
@@ -21,7 +21,7 @@ from triptych.files.user_data import (
     span,
 )
 
-SIZES = Path(__file__).with_name("sizes.yaml")
+SIZES = Path(__file__).with_suffix(".yaml")
 KIND = "images"
 LEAST = 4
 """Fewest images of which some can be trained on and others held out."""

@@ -20,7 +20,7 @@ from triptych.domains.music.tokenizers.instruments import program_names
 from triptych.domains.options import NewRunOptions
 from triptych.errors import UserError
 from triptych.files.splits import hash_position
-from triptych.files.user_data import (
+from triptych.tools.new_run.data import (
     Description,
     ReadFiles,
     Setting,
@@ -29,7 +29,7 @@ from triptych.files.user_data import (
     span,
 )
 
-SIZES = Path(__file__).with_name("sizes.yaml")
+SIZES = Path(__file__).with_suffix(".yaml")
 KIND = "MIDI files"
 LEAST = 4
 """Fewest pieces of which some can be trained on and others held out."""
