@@ -11,7 +11,7 @@ import torch
 
 from triptych.cli import recipes
 from triptych.errors import UserError
-from triptych.training.finetune.vectors import read_vectors
+from triptych.training.finetune.rows import read_vectors
 
 vectors, word2vec = recipes.load("vectors"), recipes.load("word2vec")
 VECTORS = {"one": [0.1, -2.5], "two": [3.0, 1e-3], "the": [0.25, 7.0], "new york": [1.0, 2.0]}

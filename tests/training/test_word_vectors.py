@@ -12,7 +12,7 @@ from triptych.domains.translation.model import SPECIALS
 from triptych.errors import UserError
 from triptych.text.byte_level import BytePairs, Words
 from triptych.text.word_piece import WordPiece
-from triptych.training.finetune.vectors import WordRows, place_vectors, read_vectors
+from triptych.training.finetune.rows import WordRows, place_vectors, read_vectors
 
 VECTORS = {"one": [0.1, -2.5], "two": [3.0, 1e-3], "the": [0.25, 7.0], "new york": [1.0, 2.0]}
 

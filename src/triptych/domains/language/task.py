@@ -17,8 +17,7 @@ from triptych.errors import UserError
 from triptych.text.batches import Examples, evaluation_batches, training_batches
 from triptych.training.engine.module import TrainingModule
 from triptych.training.finetune.parts import InitialWeights
-from triptych.training.finetune.rows import RowMap, same_symbols
-from triptych.training.finetune.vectors import WordRows
+from triptych.training.finetune.rows import RowMap, WordRows, same_symbols
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
 
 TOKEN_WEIGHTS = ("embedding.table.weight", "head.logits.weight", "head.logits.bias")

@@ -29,8 +29,7 @@ from triptych.errors import UserError
 from triptych.text.batches import evaluation_batches
 from triptych.text.tokenizer import PAD
 from triptych.training.engine.module import ATTENTION, TrainingModule
-from triptych.training.finetune.rows import RowMap, same_symbols
-from triptych.training.finetune.vectors import WordRows
+from triptych.training.finetune.rows import RowMap, WordRows, same_symbols
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
 from triptych.training.run.processes import shared
 

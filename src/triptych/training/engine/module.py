@@ -24,11 +24,10 @@ from triptych.training.engine.flops import peak_flops, training_flops
 from triptych.training.engine.optim import TargetWeights, gradient_norms
 from triptych.training.engine.speed import Throughput
 from triptych.training.finetune.parts import InitialWeights, restrict_training
-from triptych.training.finetune.rows import RowMap
-from triptych.training.finetune.vectors import FIXED_ROWS, FixedRows, WordRows, fixed_rows_of
+from triptych.training.finetune.rows import FIXED_ROWS, FixedRows, RowMap, WordRows, fixed_rows_of
 from triptych.training.lightning_fixes import log_for_callbacks, unscale_before_clipping
 from triptych.training.loading.batches import derive_seed
-from triptych.training.loggers.csv import RunLogger
+from triptych.training.loggers.base import RunLogger
 from triptych.training.run.checkpoint import header
 from triptych.training.run.settings import RunSettings, run_metadata
 

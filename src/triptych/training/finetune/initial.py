@@ -13,8 +13,7 @@ from triptych.errors import UserError
 from triptych.training.callbacks.progress import say
 from triptych.training.engine.module import TrainingModule
 from triptych.training.finetune.lora import is_adapter, merge_adapters
-from triptych.training.finetune.rows import RowMap, with_rows
-from triptych.training.finetune.vectors import place_vectors
+from triptych.training.finetune.rows import RowMap, place_vectors, with_rows
 from triptych.training.run.checkpoint import ModelSettings, check_domain, read_checkpoint
 from triptych.training.run.resume import changes, listed, misfit, settings_of
 

@@ -1,11 +1,20 @@
-"""Weights with a row for each symbol of the vocabulary, taken over from another vocabulary."""
+"""Rows of an embedding table: taken over from another vocabulary, or word vectors of a file."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import NamedTuple
+import codecs
+import gzip
+import zlib
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, NamedTuple, cast
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+
+from triptych.errors import UserError
 
 NEW = -1
 """Row of a symbol that the other vocabulary does not have."""
@@ -68,3 +77,151 @@ def with_rows(
                 now[:, known] = before[:, sources].to(now)
                 weights[name] = now.flatten(0, 1)
     return weights
+
+
+FIXED_ROWS = "triptych_fixed_rows"
+"""Key of a checkpoint with the numbers of the rows that the training leaves as they are."""
+OPTION = "run.start.word_vectors"
+"""Setting that names the file."""
+
+
+class WordRows(NamedTuple):
+    """Embedding table with a row for each token, and the tokens that are words."""
+
+    table: nn.Parameter
+    """[V, D]."""
+    words: Sequence[str | None]
+    """For each row its word; None for a token that is no whole word."""
+
+
+@dataclass(frozen=True)
+class FixedRows:
+    """Rows of a table that training leaves as they are."""
+
+    table: nn.Parameter
+    rows: Tensor
+    """Numbers of the rows, int64 [n]."""
+    vectors: Tensor
+    """Their values: [n, D]."""
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Write the values into the table, after an update that has moved them."""
+        table = self.table
+        table[self.rows.to(table.device)] = self.vectors.to(table)
+
+
+def fixed_rows_of(
+    module: nn.Module, table: nn.Parameter, weights: Mapping[str, Tensor], rows: Tensor
+) -> FixedRows:
+    """Return the fixed rows of a table of a module that is resumed from a checkpoint's weights."""
+    name = next(name for name, weight in module.named_parameters() if weight is table)
+    return FixedRows(table, rows, weights[name][rows.to(weights[name].device)].clone())
+
+
+def place_vectors(target: WordRows, path: str) -> FixedRows:
+    """Write the vectors of a file into the rows of their words, and return those rows.
+
+    The rows of other words keep their values. A word that the file has in lower case alone takes
+    that vector. Raises UserError as `read_vectors` does, for vectors of another size than the
+    table's, and for a file that has none of the words.
+    """
+    rows_of: dict[str, list[int]] = defaultdict(list)
+    for row, word in enumerate(target.words):
+        if word is not None:
+            rows_of[word].append(row)
+    lower = {word: word.lower() for word in rows_of}
+    vectors = read_vectors(path, {*rows_of, *lower.values()}, target.table.shape[1])
+    vector_of = {
+        row: vectors[word] if word in vectors else vectors[lower[word]]
+        for word, rows in rows_of.items()
+        if word in vectors or lower[word] in vectors
+        for row in rows
+    }
+    if not vector_of:
+        raise UserError(
+            f"{OPTION}: {path} has none of the {len(rows_of):,} words of the vocabulary; is it of "
+            "another language, or are the tokens no words?"
+        )
+    rows = torch.tensor(sorted(vector_of))  # [n]
+    fixed = FixedRows(target.table, rows, torch.stack([vector_of[int(row)] for row in rows]))
+    fixed.restore()
+    return fixed
+
+
+def read_vectors(path: str, wanted: set[str], d_model: int) -> dict[str, Tensor]:
+    """Return the vectors of the wanted words of a file, float32 [d_model] each.
+
+    Text, one word and its numbers per line, with the first line "words size" of word2vec or
+    without it, compressed (.gz) or not. Of equal words the first counts. Raises UserError, with
+    file and line, for a missing or damaged file.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise UserError(f"{OPTION}: {path} is no file; expected a word2vec or GloVe file")
+    if ".bin" in file.suffixes:
+        raise UserError(
+            f"{OPTION}: {path} is in the binary form; `triptych data make word2vec --file {path}` "
+            "writes it as text"
+        )
+    try:
+        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+            vectors: dict[str, Tensor] = {}
+            for word, vector in _text_vectors(cast(IO[bytes], stream), path, wanted, d_model):
+                if not vector.isfinite().all():
+                    raise UserError(f"{OPTION}: {path} has a number that is not finite for {word}")
+                vectors.setdefault(word, vector)
+            return vectors
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{OPTION}: {path} cannot be read: {error}") from error
+
+
+def _check_size(size: int, d_model: int, place: str) -> None:
+    if size != d_model:
+        raise UserError(
+            f"{OPTION}: {place} has vectors of {size} numbers; expected {d_model}, the "
+            "model.transformer.d_model"
+        )
+
+
+def _text_vectors(
+    stream: IO[bytes], path: str, wanted: set[str], d_model: int
+) -> Iterator[tuple[str, Tensor]]:
+    number, n_words = 0, 0
+    for number, line in enumerate(stream, start=1):
+        parts = (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).split()
+        place = f"{path}, line {number}"
+        if number == 1:
+            if len(parts) == 2 and all(part.isdigit() for part in parts):  # word2vec's header
+                n_words = int(parts[0])
+                _check_size(int(parts[1]), d_model, place)
+                continue
+            _check_size(len(parts) - 1, d_model, place)
+        extra = parts[1:-d_model]  # of a word with spaces
+        if len(parts) <= d_model or any(map(_is_number, extra)):
+            raise UserError(
+                f"{OPTION}: {place} has {len(parts)} columns; expected a word and {d_model} numbers"
+            )
+        # A word may contain spaces.
+        try:
+            word = b" ".join(parts[:-d_model]).decode()
+        except UnicodeDecodeError as error:
+            raise UserError(f"{OPTION}: {place} is not UTF-8 text ({error.reason})") from error
+        if word in wanted:
+            try:
+                vector = [float(part) for part in parts[-d_model:]]
+            except ValueError as error:
+                raise UserError(f"{OPTION}: {place}: {error}; expected numbers") from error
+            yield word, torch.tensor(vector)
+    if not number:
+        raise UserError(f"{OPTION}: {path} is empty; expected a word2vec or GloVe file")
+    if number <= n_words:
+        raise UserError(f"{OPTION}: {path} ends after {number - 1} of {n_words} words")
+
+
+def _is_number(part: bytes) -> bool:
+    try:
+        float(part)
+    except ValueError:
+        return False
+    return True
