@@ -18,9 +18,9 @@ from triptych.domains.options import EvaluateOptions, ScoreRequest
 from triptych.domains.pictures import render
 from triptych.domains.pictures.config import read_to_score
 from triptych.domains.pictures.data import labels_of_class
-from triptych.domains.pictures.options import DRAWING, GRID, NUMBERS
+from triptych.domains.pictures.options import GRID
 from triptych.errors import UserError
-from triptych.files.results import OutputFolder, json_bytes
+from triptych.files.results import OutputFolder
 from triptych.training.engine.devices import scoring
 from triptych.training.engine.evaluate import Evaluation
 from triptych.types import Dtype, Progress, ProgressFactory
@@ -146,19 +146,10 @@ class GanModel(TrainedModel):
         assert self.full_model.generator.attention is not None
         gate = self.full_model.generator.attention.gate.item()
         title = f"weights (red) of a pixel (blue)\ngate {gate:.3f}"
-        drawing = render.draw_attention(image, self.full_model.levels, pixels, maps, title=title)
-        out.write(DRAWING, drawing)
-        numbers = {
-            "gate": gate,
-            "label": options.label if self.full_model.n_classes else None,
-            "image": image.tolist(),
-            "pixels": [
-                {"row": row, "column": column, "weights": weights.tolist()}
-                for (row, column), weights in zip(pixels, maps, strict=True)
-            ],
-        }
-        out.write(NUMBERS, json_bytes(numbers))
-        return f"{DRAWING} and {NUMBERS} are in {out}"
+        about = {"gate": gate, "label": options.label if self.full_model.n_classes else None}
+        return render.write_attention(
+            out, image, self.full_model.levels, pixels, maps, about=about, title=title
+        )
 
     def _labels(self, count: int, label: int | None) -> Tensor | None:
         """Return the classes of images, in turn for None; UserError for one that is missing."""
@@ -168,6 +159,4 @@ class GanModel(TrainedModel):
         return labels_of_class(label, count, names)
 
 
-def restore(checkpoint: dict[str, Any], device: str = "cpu") -> GanModel:
-    """Return the GAN of a checkpoint's content."""
-    return GanModel.restore(checkpoint, device)
+restore = GanModel.restore

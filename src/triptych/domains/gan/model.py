@@ -151,16 +151,16 @@ class GeneratorBlock(nn.Module):
 class DiscriminatorBlock(nn.Module):
     """Residual block without norms; halve: average squares of 2x2 positions."""
 
-    def __init__(self, inputs: int, channels: int, *, halve: bool) -> None:
+    def __init__(self, channels: int, *, halve: bool) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(inputs, channels, 3, padding=1)
+        self.conv1 = nn.Conv2d(channels, channels, 3, padding=1)
         self.conv2 = nn.Conv2d(channels, channels, 3, padding=1)
-        self.shortcut = nn.Conv2d(inputs, channels, 1)
+        self.shortcut = nn.Conv2d(channels, channels, 1)
         self.halve = halve
 
     def forward(self, x: Tensor) -> Tensor:
-        """Feature map [B, C, H, W] -> [B, D, H, W], or [B, D, H / 2, W / 2]."""
-        y: Tensor = self.conv2(self.conv1(x.relu()).relu()) + self.shortcut(x)  # [B, D, H, W]
+        """Feature map [B, C, H, W] -> the same shape, or [B, C, H / 2, W / 2]."""
+        y: Tensor = self.conv2(self.conv1(x.relu()).relu()) + self.shortcut(x)  # [B, C, H, W]
         return F.avg_pool2d(y, 2) if self.halve else y
 
 
@@ -203,10 +203,10 @@ class Discriminator(nn.Module):
         channels = config.channels
         self.first = nn.Conv2d(shape[2], channels, 3, padding=1)
         self.blocks = nn.ModuleList(
-            DiscriminatorBlock(channels, channels, halve=True) for _ in range(config.n_blocks)
+            DiscriminatorBlock(channels, halve=True) for _ in range(config.n_blocks)
         )
         self.attention = _attention_of(config)
-        self.last = DiscriminatorBlock(channels, channels, halve=False)
+        self.last = DiscriminatorBlock(channels, halve=False)
         self.logit = nn.Linear(channels, 1)
         self.classes = nn.Embedding(n_classes, channels) if n_classes else None
         add_spectral_norm(self)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,22 +11,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from triptych.core.attention.cross import capture_attention
-from triptych.domains.image.domain import ImageAttentionOptions
 from triptych.domains.image.model import ImageTransformer
-from triptych.domains.options import check_layer_and_head
-from triptych.domains.pictures import render
-from triptych.domains.pictures.options import DRAWING, NUMBERS
-from triptych.files.results import OutputFolder, json_bytes
+from triptych.domains.pictures.render import Blocks
 from triptych.training.engine.devices import device_of, scoring
-from triptych.types import ProgressFactory
-
-if TYPE_CHECKING:
-    from triptych.domains.image.inference import ImageModel
 
 Pixel = tuple[int, int]
 """Row and column, from 0."""
-Blocks = tuple[NDArray[np.bool_], NDArray[np.bool_]]
-"""Query block and memory block: bool [H, W]."""
 
 
 def attention_maps(
@@ -81,50 +70,3 @@ def _by_pixel(model: ImageTransformer, of_keys: Tensor) -> Tensor:
     """Return sums over the keys that hold a pixel's values: [N, L] -> float64 [N, H, W]."""
     by_value = F.pad(of_keys[:, 1:], (0, 1))  # [N, L], key t holds the value at t - 1
     return model.order.to_images(by_value).cpu().double().sum(-1)
-
-
-def write_attention(
-    trained: ImageModel,
-    options: ImageAttentionOptions,
-    out: OutputFolder,
-    report: ProgressFactory,
-) -> str:
-    """Sample an image and write the attention weights that predicted some of its pixels."""
-    model, sizes = trained.full_model, trained.settings.model.transformer
-    check_layer_and_head(
-        options.layer, options.head, n_layers=sizes.n_layers, n_heads=sizes.n_heads
-    )
-    layer = options.layer or sizes.n_layers
-    pixels = options.pixels(*model.shape[:2])
-    label = options.label if model.n_classes else None
-    progress = report("sampled positions")
-    image = trained.sample(1, seed=options.seed, label=label, progress=progress)[0]  # [H, W, C]
-    maps = attention_maps(model, image, pixels, label=label, layer=layer, head=options.head)
-    blocks = attention_blocks(model, pixels)
-    heads = "mean of all heads" if options.head is None else f"head {options.head}"
-    title = (
-        f"layer {layer}, {heads}: weights (red) of the prediction of a pixel (blue),\n"
-        "query block (solid) and memory block (dashed)"
-    )
-    drawing = render.draw_attention(image, model.levels, pixels, maps, blocks=blocks, title=title)
-    out.write(DRAWING, drawing)
-    numbers = {
-        "layer": layer,
-        "head": options.head,
-        "label": label,
-        "image": image.tolist(),
-        "pixels": [
-            {
-                "row": row,
-                "column": column,
-                "weights": weights.tolist(),
-                "query_block": np.argwhere(query_block).tolist(),
-                "memory_block": np.argwhere(memory_block).tolist(),
-            }
-            for (row, column), weights, (query_block, memory_block) in zip(
-                pixels, maps, blocks, strict=True
-            )
-        ],
-    }
-    out.write(NUMBERS, json_bytes(numbers))
-    return f"{DRAWING} and {NUMBERS} are in {out}"

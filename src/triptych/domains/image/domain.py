@@ -68,7 +68,6 @@ class ImageSampleOptions(SampleOptions):
     passes: NonNegativeInt | None = None
     """Times that the filled pixels are sampled again, with complete, so that given pixels later in
     the generation order count too; null for 0 where there are none, else 5."""
-
     upscale: str | None = None
     """Picture, or folder of pictures, that a model of super-resolution samples in full size:
     small ones, or ones of full size, which are averaged down first and shown at the end."""
@@ -91,10 +90,8 @@ class ImageSampleOptions(SampleOptions):
         return files
 
     def output_names(self) -> list[str]:
-        return [
-            GRID,
-            *([] if self.complete or self.upscale else map(SAMPLE.format, range(self.count))),
-        ]
+        count = 0 if self.complete or self.upscale else self.count
+        return [GRID, *map(SAMPLE.format, range(count))]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor
 from triptych.domains.image.domain import HALVES, ImageSampleOptions
 from triptych.domains.image.model import average_down
 from triptych.domains.pictures import render
+from triptych.domains.pictures.data import labels_of_class
 from triptych.domains.pictures.formats import ImageSizeError, decode_image
 from triptych.domains.pictures.image_folder import find_images
 from triptych.domains.pictures.options import GRID, SAMPLE
@@ -26,13 +26,11 @@ if TYPE_CHECKING:
     from triptych.domains.image.inference import ImageModel
 
 
-@dataclass(frozen=True)
-class Picture:
+class Picture(NamedTuple):
     """An image file of a user."""
 
     path: Path
-    pixels: Tensor
-    """uint8 [H, W, C], levels of the model."""
+    pixels: Tensor  # uint8 [H, W, C], levels of the model
 
 
 def read_pictures(
@@ -81,20 +79,6 @@ def filled_pixels(mask: str, height: int, width: int) -> Tensor:
     return filled
 
 
-def class_index(picture: Picture, class_names: list[str]) -> int:
-    """Return the class of a picture from the name of its folder.
-
-    Raises UserError where the folder is not named after a class.
-    """
-    folder = picture.path.resolve().parent.name
-    if folder not in class_names:
-        raise UserError(
-            f"the class of {picture.path} is unknown: its folder {folder} is none of "
-            f"{', '.join(class_names)}; give the class with --label, from 0"
-        )
-    return class_names.index(folder)
-
-
 def _decode(path: Path, shapes: list[tuple[int, int, int]]) -> NDArray[np.uint8]:
     """Return the 8-bit pixels of a file in the first of the shapes that it has."""
     for shape in shapes:
@@ -110,92 +94,68 @@ def _decode(path: Path, shapes: list[tuple[int, int, int]]) -> NDArray[np.uint8]
     raise UserError(f"{path} is {other_size} (pixels), expected {sizes}")
 
 
-def write_completions(
+def write_given(
     trained: ImageModel, options: ImageSampleOptions, out: OutputFolder, report: ProgressFactory
 ) -> NDArray[np.uint8]:
-    """Complete the pictures of the options and write the grid: uint8 [N count, H, W, C].
+    """Complete or upscale the pictures of the options and write the grid: uint8 [N count, H, W, C].
 
-    The grid has a row for each picture: the picture, its given pixels, its completions. Raises
+    The grid has a row for each picture. A completion: the picture, its given pixels, the samples.
+    Super-resolution: the small picture, the samples, and the original where some are known. Raises
     UserError for pictures, masks and classes that do not fit the model.
     """
-    if options.complete is None or options.mask is None:
-        raise ValueError("complete and mask belong together")
-    if options.compile:
+    model, levels, shapes = trained.full_model, trained.full_model.levels, []
+    if options.complete is not None and options.compile:
         raise UserError("compile is not available with complete; leave one of them out")
-    model = trained.full_model
-    filled = filled_pixels(options.mask, *model.shape[:2]).numpy()
-    pictures = _read(trained, options.complete, [model.shape])
+    if options.upscale is not None:
+        _, factor = trained.upscaling_model()
+        shapes.append(trained.settings.model.super_resolution.small_shape(model.shape))
+    path, shapes = options.complete or options.upscale or "", [*shapes, model.shape]
+    filled = None if options.mask is None else filled_pixels(options.mask, *model.shape[:2]).numpy()
+    pictures = read_pictures(path, shapes, levels, bits=trained.settings.bits)
     out.check_free([*map(SAMPLE.format, range(len(pictures) * options.count))])
-    images = np.stack([picture.pixels.numpy() for picture in pictures])  # [N, H, W, C]
-    samples = trained.complete(
-        images,
-        filled,
-        **options.arguments_of(trained.complete),
-        labels=_labels(trained, pictures, options.label),
-        progress=report("sampled positions"),
-    )  # [N, count, H, W, C]
-    originals = render.to_bytes(images, model.levels)
-    first = [render.in_colour(originals), render.hide(originals, filled)]
-    render.write_rows(out.path / GRID, [*first, *_columns(samples, model.levels)])
-    return samples.reshape(-1, *model.shape)
-
-
-def write_upscaled(
-    trained: ImageModel, options: ImageSampleOptions, out: OutputFolder, report: ProgressFactory
-) -> NDArray[np.uint8]:
-    """Upscale the pictures of the options and write the grid: uint8 [N count, H, W, C].
-
-    The grid has a row for each picture: the small one, the samples, and the original where some
-    are known. Raises UserError as `write_completions`.
-    """
-    if options.upscale is None:
-        raise ValueError("upscale names no picture")
-    model, factor = trained.upscaling_model()
-    small_shape = trained.settings.model.super_resolution.small_shape(model.shape)
-    pictures = _read(trained, options.upscale, [small_shape, model.shape])
-    out.check_free([*map(SAMPLE.format, range(len(pictures) * options.count))])
+    labels, progress = _labels(trained, pictures, options.label), report("sampled positions")
     known = [tuple(picture.pixels.shape) == model.shape for picture in pictures]
-    small = torch.stack(
-        [
-            average_down(picture.pixels.unsqueeze(0), factor)[0] if large else picture.pixels
-            for picture, large in zip(pictures, known, strict=True)
-        ]
-    )  # [N, h, w, C]
-    samples = trained.upscale(
-        small.numpy(),
-        **options.arguments_of(trained.upscale),
-        labels=_labels(trained, pictures, options.label),
-        progress=report("sampled positions"),
-    )  # [N, count, H, W, C]
-    enlarged = render.in_colour(render.to_bytes(render.repeat(small, factor), model.levels))
-    columns = [enlarged, *_columns(samples, model.levels)]
-    if any(known):
-        originals = np.full_like(enlarged, render.HIDDEN)
-        for row, picture in enumerate(pictures):
-            if known[row]:
-                originals[row] = render.to_bytes(picture.pixels, model.levels)
-        columns.append(originals)
-    render.write_rows(out.path / GRID, columns)
+    last = []
+    if filled is not None:
+        images = np.stack([picture.pixels.numpy() for picture in pictures])  # [N, H, W, C]
+        arguments = options.arguments_of(trained.complete)
+        samples = trained.complete(images, filled, **arguments, labels=labels, progress=progress)
+        originals = render.to_bytes(images, levels)
+        first = [render.in_colour(originals), render.hide(originals, filled)]
+    else:
+        small = torch.stack(
+            [
+                average_down(picture.pixels.unsqueeze(0), factor)[0] if large else picture.pixels
+                for picture, large in zip(pictures, known, strict=True)
+            ]
+        )  # [N, h, w, C]
+        arguments = options.arguments_of(trained.upscale)
+        samples = trained.upscale(small.numpy(), **arguments, labels=labels, progress=progress)
+        first = [render.in_colour(render.to_bytes(render.repeat(small, factor), levels))]
+        if any(known):
+            last = [np.full_like(first[0], render.HIDDEN)]
+            for row in np.flatnonzero(known):
+                last[0][row] = render.to_bytes(pictures[row].pixels, levels)
+    scaled = render.to_bytes(samples, levels)  # [N, count, H, W, C]
+    columns = [render.in_colour(scaled[:, number]) for number in range(options.count)]
+    render.write_rows(out.path / GRID, [*first, *columns, *last])
     return samples.reshape(-1, *model.shape)
-
-
-def _read(trained: ImageModel, path: str, shapes: list[tuple[int, int, int]]) -> list[Picture]:
-    bits = trained.settings.bits
-    return read_pictures(path, shapes, trained.full_model.levels, bits=bits)
 
 
 def _labels(trained: ImageModel, pictures: list[Picture], label: int | None) -> list[int] | None:
-    """Return the class of each picture; None for an unconditional model."""
+    """Return the class of each picture; None for an unconditional model.
+
+    label: of all; None for the class that each picture's folder is named after, UserError for none.
+    """
+    names = trained.vocabulary["class_names"] if trained.full_model.n_classes else []
     if label is not None:
-        trained.labels_for(1, label)  # refuses a class that the model does not have
-        return [label] * len(pictures)
-    if not trained.full_model.n_classes:
-        return None
-    return [class_index(picture, trained.vocabulary["class_names"]) for picture in pictures]
-
-
-def _columns(samples: NDArray[np.uint8], levels: int) -> list[NDArray[np.uint8]]:
-    """Return the columns of a grid from samples [N, count, H, W, C]: RGB [N, H, W, 3] each."""
-    return [
-        render.in_colour(render.to_bytes(samples[:, i], levels)) for i in range(samples.shape[1])
-    ]
+        labels: list[int] = labels_of_class(label, len(pictures), names).tolist()
+        return labels
+    folders = [picture.path.resolve().parent.name for picture in pictures]
+    for picture, folder in zip(pictures, folders, strict=True):
+        if names and folder not in names:
+            raise UserError(
+                f"the class of {picture.path} is unknown: its folder {folder} is none of "
+                f"{', '.join(names)}; give the class with --label, from 0"
+            )
+    return [names.index(folder) for folder in folders] if names else None

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from triptych.core.heads import CategoricalHead
 from triptych.decoding.sampling import SampleKeywords, SampleRequest
 from triptych.domains.base import Decoder, TrainedModel
-from triptych.domains.image.attention import Pixel, attention_maps, write_attention
+from triptych.domains.image.attention import Pixel, attention_blocks, attention_maps
 from triptych.domains.image.domain import (
     ImageAttentionOptions,
     ImageEvaluateOptions,
     ImageSampleOptions,
 )
-from triptych.domains.image.given import filled_pixels, write_completions, write_upscaled
+from triptych.domains.image.given import filled_pixels, write_given
 from triptych.domains.image.metrics import (
     ImageScores,
     check_given_first,
@@ -28,7 +28,7 @@ from triptych.domains.image.metrics import (
     upscaling_scores,
 )
 from triptych.domains.image.model import ImageSettings, ImageTransformer
-from triptych.domains.options import ScoreRequest
+from triptych.domains.options import ScoreRequest, check_layer_and_head
 from triptych.domains.pictures import render
 from triptych.domains.pictures.config import DataConfig, read_to_score
 from triptych.domains.pictures.data import ImageDataset, labels_of_class
@@ -272,10 +272,8 @@ class ImageModel(ImageScores, TrainedModel):
     ) -> str:
         """Sample images and write each as a PNG, and all as one grid."""
         levels, n_classes = self.full_model.levels, self.full_model.n_classes
-        if options.complete is not None:
-            images = write_completions(self, options, out, report)
-        elif options.upscale is not None:
-            images = write_upscaled(self, options, out, report)
+        if options.complete or options.upscale:
+            images = write_given(self, options, out, report)
         else:
             progress = report("sampled positions")
             images = self.sample(**options.arguments_of(self.sample), progress=progress)
@@ -286,12 +284,27 @@ class ImageModel(ImageScores, TrainedModel):
         self, options: ImageAttentionOptions, out: OutputFolder, report: ProgressFactory
     ) -> str:
         """Sample an image and write the attention weights that predicted some of its pixels."""
-        return write_attention(self, options, out, report)
+        model, sizes, head = self.full_model, self.settings.model.transformer, options.head
+        check_layer_and_head(options.layer, head, n_layers=sizes.n_layers, n_heads=sizes.n_heads)
+        layer = options.layer or sizes.n_layers
+        pixels = options.pixels(*model.shape[:2])
+        label = options.label if model.n_classes else None
+        progress = report("sampled positions")
+        image = self.sample(1, seed=options.seed, label=label, progress=progress)[0]  # [H, W, C]
+        maps = self.attention(image, pixels, label=label, layer=layer, head=head)
+        title = (
+            f"layer {layer}, {'mean of all heads' if head is None else f'head {head}'}: weights "
+            "(red) of the prediction of a pixel (blue),\nquery block (solid) and memory block "
+            "(dashed)"
+        )
+        return render.write_attention(
+            out, image, model.levels, pixels, maps, title=title,
+            blocks=attention_blocks(model, pixels),
+            about={"layer": layer, "head": head, "label": label},
+        )  # fmt: skip
 
 
-def restore(checkpoint: dict[str, Any], device: str = "cpu") -> ImageModel:
-    """Return the trained model of a checkpoint's content."""
-    return ImageModel.restore(checkpoint, device)
+restore = ImageModel.restore
 
 
 def _histogram(settings: DataConfig, held_out: ImageDataset) -> float | None:

@@ -180,25 +180,21 @@ def upscaling_scores(
 def text_lines(details: dict[str, Any]) -> list[str]:
     """Return the lines that follow the metrics on the screen."""
     lines = []
-    if "completion" in details:
-        scores = details["completion"]
-        lines.append(f"completion, {scores['images']} images, bits per dim:")
+    if scores := details.get("completion"):
         names = {
             "filled": "filled pixels, given the others",
             "filled_alone": f"filled pixels, given those of {scores['draws']} samples instead",
             "given": "given pixels",
         }
-        for name, text in names.items():
-            if (value := scores[f"{name}_bits_per_dim"]) is not None:
-                lines.append(f"  {value:.4f}  {text}")
-    if "upscaling" in details:
-        scores = details["upscaling"]
+        values = [(scores[f"{name}_bits_per_dim"], text) for name, text in names.items()]
+        lines.append(f"completion, {scores['images']} images, bits per dim:")
+        lines += [f"  {value:.4f}  {text}" for value, text in values if value is not None]
+    if scores := details.get("upscaling"):
         lines.append(f"super-resolution, {scores['images']} images:")
-        for method in ("samples", "nearest", "bicubic"):
-            one = scores[method]
-            lines.append(
-                f"  {method:<7}  pSNR {one['psnr']:.2f} dB; averaged down, "
-                f"{one['consistent_share']:.1%} of the values are the given ones, mean error "
-                f"{one['consistency_error']:.3f} levels"
-            )
+        lines += [
+            f"  {method:<7}  pSNR {scores[method]['psnr']:.2f} dB; averaged down, "
+            f"{scores[method]['consistent_share']:.1%} of the values are the given ones, mean "
+            f"error {scores[method]['consistency_error']:.3f} levels"
+            for method in ("samples", "nearest", "bicubic")
+        ]
     return lines

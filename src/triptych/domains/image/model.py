@@ -193,26 +193,9 @@ class ImageTransformer(nn.Module):
 
         labels: int64 [count]. small: uint8 [count, h, w, C], as from `small`.
         """
-        request, length = on_model(self.core, request), self.order.length
         with torch.no_grad():
             condition = self.condition(labels, small)
-        images = []
-        for start in range(0, count := request.count, SAMPLE_BATCH):
-            size = min(SAMPLE_BATCH, count - start)
-
-            def report(step: int, _: int, start: int = start, size: int = size) -> None:
-                if request.progress is not None:
-                    request.progress(start * length + step * size, count * length)
-
-            part = replace(
-                request,
-                count=size,
-                length=length,
-                condition=condition.rows(slice(start, start + size)),
-                progress=report,
-            )
-            images.append(self.to_images(generate(self.core, part)))
-        return torch.cat(images)
+        return self._generate(request, condition)
 
     def complete(
         self,
@@ -229,22 +212,35 @@ class ImageTransformer(nn.Module):
         back unchanged. A pixel is sampled given the known ones before it in the generation order;
         `passes` of `resample` make those after it count too. labels: int64 [B].
         """
-        request = on_model(self.core, request)
-        known = self.known_positions(filled)  # [L]
-        n_prefix = int(known.long().cumprod(0).sum())
-        count, length = len(pixels), self.order.length
-        total = (length - n_prefix + passes * length) * count
         with torch.no_grad():
             condition = self.condition(labels, self.small(pixels))
+        given = self.to_sequence(pixels)  # [B, L] or [B, L, C]
+        request = replace(request, count=len(pixels))
+        return self._generate(request, condition, given, self.known_positions(filled), passes)
+
+    def _generate(
+        self,
+        request: SampleRequest,
+        condition: Condition,
+        values: Tensor | None = None,
+        known: Tensor | None = None,
+        passes: int = 0,
+    ) -> Tensor:
+        """Return `count` images uint8 [B, H, W, C], generated in batches.
+
+        values: sequences [B, L] or [B, L, C] of which the positions `known`, bool [L], are given.
+        """
+        request, length = on_model(self.core, request), self.order.length
+        n_prefix = 0 if known is None else int(known.long().cumprod(0).sum())
+        steps, count = length - n_prefix + passes * length, request.count
         images = []
         for start in range(0, count, SAMPLE_BATCH):
-            values = self.to_sequence(pixels[start : start + SAMPLE_BATCH])  # [N, L] or [N, L, C]
-            size = len(values)
-            given = Given(values, known.expand(size, -1))
+            rows = slice(start, min(start + SAMPLE_BATCH, count))
+            size = rows.stop - start
 
-            def report(done: int, _: int, first: int = start, size: int = size) -> None:
+            def report(done: int, _: int, start: int = start, size: int = size) -> None:
                 if request.progress is not None:
-                    request.progress(first * total // count + done * size, total)
+                    request.progress(start * steps + done * size, count * steps)
 
             def report_pass(done: int, _: int, report: Progress = report) -> None:
                 report(length - n_prefix + done, 0)
@@ -253,16 +249,18 @@ class ImageTransformer(nn.Module):
                 request,
                 count=size,
                 length=length,
-                prefix=values[:, :n_prefix],
-                given=given,
-                condition=condition.rows(slice(start, start + size)),
+                condition=condition.rows(rows),
                 progress=report,
             )
-            values = generate(self.core, part)
-            if passes:
-                chain = replace(part, given=Given(values, given.known), progress=report_pass)
-                values, _ = resample(self.core, chain, passes=passes)
-            images.append(self.to_images(values))
+            if values is not None and known is not None:
+                given = Given(values[rows], known.expand(size, -1))
+                part = replace(part, prefix=given.values[:, :n_prefix], given=given)
+            sequences = generate(self.core, part)  # [N, L] or [N, L, C]
+            if passes and part.given is not None:
+                given = Given(sequences, part.given.known)
+                chain = replace(part, given=given, progress=report_pass)
+                sequences, _ = resample(self.core, chain, passes=passes)
+            images.append(self.to_images(sequences))
         return torch.cat(images)
 
     def known_positions(self, filled: Tensor) -> Tensor:

@@ -108,17 +108,6 @@ class ImageTrainingModule(ImageScores, TrainingModule):
             write_rows(file, [to_bytes(column.cpu(), model.levels) for column in columns])
 
 
-def print_baselines(train: ImageDataset, validation: ImageDataset) -> None:
-    """Print the numbers of images and the bits per dim of simple models."""
-    histogram = histogram_bits_per_dim(train.pixels, validation.pixels, train.levels)
-    print(
-        f"{len(train):,} training and {len(validation):,} validation images; baselines in bits "
-        f"per dim: uniform over {train.levels} levels {math.log2(train.levels):.2f}, histogram "
-        f"per position {histogram:.2f}",
-        file=sys.stderr,
-    )
-
-
 def prepare(
     config: Config, vocabulary: dict[str, Any] | None = None
 ) -> tuple[TrainingModule, ResumableLoader, FixedBatches]:
@@ -136,5 +125,11 @@ def prepare(
         task = ImageTrainingModule(config, train.vocabulary(), examples)
     except ValueError as error:  # an attention variant that does not support this shape
         raise UserError(f"the model does not fit the images: {error}") from error
-    print_baselines(train, validation)
+    histogram = histogram_bits_per_dim(train.pixels, validation.pixels, train.levels)
+    print(
+        f"{len(train):,} training and {len(validation):,} validation images; baselines in bits "
+        f"per dim: uniform over {train.levels} levels {math.log2(train.levels):.2f}, histogram "
+        f"per position {histogram:.2f}",
+        file=sys.stderr,
+    )
     return task, *loaders(train, validation, config.data, seed=config.run.seed)

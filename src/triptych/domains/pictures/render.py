@@ -10,15 +10,17 @@ import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from einops import rearrange
 from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.domains.options import counted
-from triptych.domains.pictures.options import GRID, SAMPLE
+from triptych.domains.pictures.options import DRAWING, GRID, NUMBERS, SAMPLE
 from triptych.files.drawing import BLUE, GREEN, new_figure, png
-from triptych.files.results import OutputFolder, write_atomically
+from triptych.files.results import OutputFolder, json_bytes, write_atomically
 
 GRID_LINE_GREY = 96
 """Grey of the lines between the images of a grid, neither black nor white."""
@@ -30,6 +32,9 @@ ATTENTION_COLUMNS = 3
 """Attention maps per row of a drawing."""
 BLOCK_LINES = (("solid", BLUE), ("dashed", GREEN))
 """Line style and colour of the outlines of the query block and the memory block."""
+
+Blocks = tuple[NDArray[np.bool_], NDArray[np.bool_]]
+"""Query block and memory block: bool [H, W]."""
 
 
 def to_bytes(pixels: NDArray[np.uint8] | Tensor, levels: int) -> NDArray[np.uint8]:
@@ -115,15 +120,39 @@ def lay_out(scaled: NDArray[np.uint8], columns: int) -> NDArray[np.uint8]:
     """Return images [N, H, W, C] row by row in one, enlarged as in `write_grid`."""
     zoom = max(1, 96 // max(scaled.shape[1:3]))
     scaled = scaled.repeat(zoom, axis=1).repeat(zoom, axis=2)
-    count, height, width, channels = scaled.shape
-    rows = math.ceil(count / columns)
-    size = (GRID_LINE + rows * (height + GRID_LINE), GRID_LINE + columns * (width + GRID_LINE))
-    grid = np.full((*size, channels), GRID_LINE_GREY, dtype=np.uint8)
-    for index, image in enumerate(scaled):
-        top = GRID_LINE + index // columns * (height + GRID_LINE)
-        left = GRID_LINE + index % columns * (width + GRID_LINE)
-        grid[top : top + height, left : left + width] = image
-    return grid
+    missing = -len(scaled) % columns
+    padding = ((0, missing), (0, GRID_LINE), (0, GRID_LINE), (0, 0))
+    cells = np.pad(scaled, padding, constant_values=GRID_LINE_GREY)
+    grid = rearrange(cells, "(rows columns) h w c -> (rows h) (columns w) c", columns=columns)
+    border = ((GRID_LINE, 0), (GRID_LINE, 0), (0, 0))
+    return np.pad(grid, border, constant_values=GRID_LINE_GREY)
+
+
+def write_attention(
+    out: OutputFolder,
+    image: NDArray[np.uint8],
+    levels: int,
+    pixels: Sequence[tuple[int, int]],
+    maps: NDArray[np.float64],
+    *,
+    about: dict[str, Any],
+    blocks: Sequence[Blocks] = (),
+    title: str,
+) -> str:
+    """Write the picture of `draw_attention` and its numbers; return one sentence about both.
+
+    about: what else the file of numbers says.
+    """
+    out.write(DRAWING, draw_attention(image, levels, pixels, maps, blocks=blocks, title=title))
+    numbers: list[dict[str, Any]] = [
+        {"row": row, "column": column, "weights": weights.tolist()}
+        for (row, column), weights in zip(pixels, maps, strict=True)
+    ]
+    for of_pixel, (query_block, memory_block) in zip(numbers, blocks, strict=False):
+        of_pixel["query_block"] = np.argwhere(query_block).tolist()
+        of_pixel["memory_block"] = np.argwhere(memory_block).tolist()
+    out.write(NUMBERS, json_bytes({**about, "image": image.tolist(), "pixels": numbers}))
+    return f"{DRAWING} and {NUMBERS} are in {out}"
 
 
 def draw_attention(
@@ -132,7 +161,7 @@ def draw_attention(
     pixels: Sequence[tuple[int, int]],
     maps: NDArray[np.float64],
     *,
-    blocks: Sequence[tuple[NDArray[np.bool_], NDArray[np.bool_]]] = (),
+    blocks: Sequence[Blocks] = (),
     title: str = "",
 ) -> bytes:
     """Draw attention maps over an image and return a PNG.
@@ -174,11 +203,9 @@ def outline(block: NDArray[np.bool_]) -> list[list[tuple[float, float]]]:
     block: [H, W]; cell (row, column) reaches from column - 0.5 to column + 0.5.
     """
     padded = np.pad(block, 1)
-    edges = []
-    for row, column in np.argwhere(padded[:-1] != padded[1:]):  # between two rows
-        x, y = column - 1, row - 0.5
-        edges.append([(x - 0.5, y), (x + 0.5, y)])
-    for row, column in np.argwhere(padded[:, :-1] != padded[:, 1:]):  # between two columns
-        x, y = column - 0.5, row - 1
-        edges.append([(x, y - 0.5), (x, y + 0.5)])
-    return edges
+    between_rows = np.argwhere(padded[:-1] != padded[1:]) - 0.5
+    between_columns = np.argwhere(padded[:, :-1] != padded[:, 1:]) - 0.5
+    return [
+        *([(x - 1, y), (x, y)] for y, x in between_rows),
+        *([(x, y - 1), (x, y)] for y, x in between_columns),
+    ]
