@@ -77,6 +77,13 @@ class ImageDataset:
         }
 
 
+def concatenate(parts: list[ImageDataset]) -> ImageDataset:
+    """Return the images of parts of one kind as one dataset."""
+    labels = [part.labels for part in parts if part.labels is not None]
+    pixels = torch.cat([part.pixels for part in parts])  # [N, H, W, C]
+    return replace(parts[0], pixels=pixels, labels=torch.cat(labels) if labels else None)
+
+
 def read_pack(folder: str, split: str) -> ImageDataset:
     """Return the packed images of a split; UserError for a folder without a pack of images."""
     pack = Pack(folder, "image")

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
 
-from triptych.domains.pictures.data import ImageDataset
+from triptych.domains.pictures.data import ImageDataset, concatenate
 from triptych.domains.pictures.formats import ImageSizeError, decode_image
 from triptych.domains.pictures.sources import CHUNK, ImageSource, Pixels
 from triptych.errors import UserError
@@ -120,15 +120,6 @@ def list_split(directory: Path, split: str) -> Listing:
     return Listing(files, class_names, hashed)
 
 
-class _Found(NamedTuple):
-    """Image of a folder."""
-
-    digest: bytes
-    label: int
-    path: Path
-    pixels: Pixels
-
-
 @dataclass(frozen=True)
 class ImageFolder(ImageSource):
     """A folder of PNG, JPEG, BMP, GIF, TIFF, WebP or PPM images; sub-folders are classes.
@@ -160,72 +151,79 @@ class ImageFolder(ImageSource):
 
     def load(self, split: str) -> ImageDataset:
         """Read one split, or `all`, in the order of the hashes of its files."""
-        listing = list_split(self._folder, split)
-        images, damaged = self._find(listing, split, decode=True)
-        self._report(listing, split, len(images), damaged)
-        return _dataset(listing, [(image.label, image.pixels) for image in images])
+        return concatenate(list(self.stream(split)))
+
+    def load_all(self) -> ImageDataset:
+        return self.load(ALL)
 
     def stream(self, split: str) -> Iterator[ImageDataset]:
         """Yield the images of `load` in parts; each file is read twice, hashed and then decoded."""
         listing = list_split(self._folder, split)
-        images, damaged = self._find(listing, split, decode=False)
-        read = partial(self._read, split=split, hashed=None, decode=True)
-        paths = [image.path for image in images]
+        shares = {"validation": self.validation_share, "test": self.test_share}
+        hashed = {name: shares[name] for name in shares if name in listing.hashed_splits}
+        by_hash = hashed if split == "train" or split in hashed else None
+        images: list[tuple[bytes, int, Path]] = []
+        damaged: list[str] = []
         n_found = 0
+        digest = partial(self._digest, split=split, hashed=by_hash)
+        names = [path for path, _ in listing.files]
         with closing(
-            read_in_order(read, paths, count=len(paths), what="decoded images")
-        ) as results:
-            pairs = zip(images, results, strict=True)
+            read_in_order(digest, names, count=len(names), what="hashed images")
+        ) as digests:
+            for (path, label), found in zip(listing.files, digests, strict=True):
+                if isinstance(found, str):
+                    damaged.append(found)
+                elif found is not None:
+                    images.append((found, label, path))
+        images.sort()  # by the hash: independent of names, mixed over the classes
+        names = [path for *_, path in images]
+        with closing(
+            read_in_order(self._decode, names, count=len(names), what="decoded images")
+        ) as decoded:
+            pairs = zip(images, decoded, strict=True)
             while some := list(islice(pairs, CHUNK)):
-                damaged += [result for _, result in some if isinstance(result, str)]
-                part = [(one.label, got[1]) for one, got in some if isinstance(got, tuple)]
-                if part:
-                    n_found += len(part)
-                    yield _dataset(listing, part)
-        self._report(listing, split, n_found, damaged)
+                damaged += [pixels for _, pixels in some if isinstance(pixels, str)]
+                good = [
+                    (label, pixels) for (_, label, _), pixels in some if not isinstance(pixels, str)
+                ]
+                if good:
+                    n_found += len(good)
+                    pixels = torch.from_numpy(np.stack([one for _, one in good]))  # [N, H, W, C]
+                    classes = torch.tensor([label for label, _ in good])
+                    labels = classes if listing.class_names else None
+                    yield ImageDataset(pixels, labels, 256, listing.class_names)
+        warn_of_skipped(self._folder, sorted(damaged), len(listing.files))
+        if not n_found:
+            raise UserError(
+                f"no image of {self._folder} belongs to the split {split!r} and can be decoded: of "
+                f"{len(listing.files)} files {len(damaged)} are damaged, and a split without a "
+                "folder takes its share of the images by the hash of their content"
+            )
 
     @property
     def _folder(self) -> Path:
         return Path(self.directory).expanduser()
 
-    def _find(
-        self, listing: Listing, split: str, *, decode: bool
-    ) -> tuple[list[_Found], list[str]]:
-        """Return the images of a split in the order of their hashes, and the damaged files."""
-        shares = {"validation": self.validation_share, "test": self.test_share}
-        hashed = {name: shares[name] for name in shares if name in listing.hashed_splits}
-        by_hash = split == "train" or split in hashed
-        read = partial(self._read, split=split, hashed=hashed if by_hash else None, decode=decode)
-        what = "decoded images" if decode else "hashed images"
-        paths = [path for path, _ in listing.files]
-        images: list[_Found] = []
-        damaged: list[str] = []
-        with closing(read_in_order(read, paths, count=len(paths), what=what)) as results:
-            for (path, label), result in zip(listing.files, results, strict=True):
-                if isinstance(result, str):
-                    damaged.append(result)
-                elif result is not None:
-                    images.append(_Found(result[0], label, path, result[1]))
-        images.sort(key=lambda image: image[:2])  # independent of names, mixed over the classes
-        return images, damaged
+    def _digest(
+        self, path: Path, *, split: str, hashed: dict[str, float] | None
+    ) -> bytes | str | None:
+        """Return the hash of a file; None for one of another split, its name where unreadable.
 
-    def _read(
-        self, path: Path, *, split: str, hashed: dict[str, float] | None, decode: bool
-    ) -> tuple[bytes, Pixels] | str | None:
-        """Return the hash of a file and its pixels, which are empty without `decode`.
-
-        Returns None for a file of another split, and the name of a damaged file. hashed: shares of
-        the splits by hash; None where the hash decides nothing. Raises UserError for another size.
+        hashed: shares of the splits by hash; None where the hash decides nothing.
         """
         try:
             content = (self._folder / path).read_bytes()
-            if hashed is not None and split_by_hash(content, hashed) != split:
-                return None
-            digest = hashlib.sha256(content).digest()
-            if not decode:
-                return digest, np.zeros(0, np.uint8)
-            sizes = (self.height, self.width, self.channels)
-            return digest, decode_image(content, *sizes, resize=self.resize)
+        except OSError:
+            return str(path)
+        if hashed is not None and split_by_hash(content, hashed) != split:
+            return None
+        return hashlib.sha256(content).digest()
+
+    def _decode(self, path: Path) -> Pixels | str:
+        """Return the pixels of a file, or the name of a damaged one; UserError for another size."""
+        try:
+            content = (self._folder / path).read_bytes()
+            return decode_image(content, self.height, self.width, self.channels, resize=self.resize)
         except ImageSizeError as error:
             raise UserError(
                 f"{self._folder / path} is {error} (pixels), expected {self.width} wide and "
@@ -235,23 +233,3 @@ class ImageFolder(ImageSource):
         # Pillow raises a dozen types of exception for damaged files.
         except Exception:
             return str(path)
-
-    def _report(self, listing: Listing, split: str, n_found: int, damaged: list[str]) -> None:
-        """Warn of damaged files; UserError where no image was found."""
-        warn_of_skipped(self._folder, sorted(damaged), len(listing.files))
-        if not n_found:
-            raise UserError(
-                f"no image of {self._folder} belongs to the split {split!r} and can be decoded: of "
-                f"{len(listing.files)} files {len(damaged)} are damaged, and a split without a "
-                "folder takes its share of the images by the hash of their content"
-            )
-
-    def load_all(self) -> ImageDataset:
-        return self.load(ALL)
-
-
-def _dataset(listing: Listing, images: list[tuple[int, Pixels]]) -> ImageDataset:
-    """Return images, given by class index and pixels, with the classes of their folder."""
-    stacked = torch.from_numpy(np.stack([pixels for _, pixels in images]))  # [N, H, W, C]
-    labels = torch.tensor([label for label, _ in images]) if listing.class_names else None
-    return ImageDataset(stacked, labels, 256, listing.class_names)

@@ -7,23 +7,23 @@ path.
 
 from __future__ import annotations
 
+import gzip
+import lzma
 import math
+import pickle
+import struct
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from triptych.domains.pictures.data import SPLITS, ImageDataset, permutation
-from triptych.domains.pictures.formats import (
-    find_plain_or_compressed,
-    read_cifar_batch,
-    read_idx,
-)
+from triptych.domains.pictures.data import SPLITS, ImageDataset, concatenate, permutation
 from triptych.domains.synthetic import NoisyCopy, SyntheticSource, uniform_draws
 from triptych.errors import UserError
 from triptych.types import Checked, OpenUnitInterval, PositiveInt, Seed
@@ -34,6 +34,8 @@ Pixels = NDArray[np.uint8]
 DIGITS = tuple("0123456789")
 Arrays = tuple[Pixels, NDArray[np.integer]]
 """Pixels [N, H, W, C] and class indices [N]."""
+OPENERS: dict[str, Callable[..., Any]] = {"": open, ".gz": gzip.open, ".xz": lzma.open}
+"""Suffix of a plain or compressed file -> function that opens it."""
 
 
 class ImageSource(Checked, ABC):
@@ -54,13 +56,7 @@ class ImageSource(Checked, ABC):
 
     def load_all(self) -> ImageDataset:
         """Read the images of all splits."""
-        parts = [self.load(split) for split in SPLITS]
-        labels = [part.labels for part in parts if part.labels is not None]
-        return replace(
-            parts[0],
-            pixels=torch.cat([part.pixels for part in parts]),  # [N, H, W, C]
-            labels=torch.cat(labels) if labels else None,
-        )
+        return concatenate([self.load(split) for split in SPLITS])
 
 
 @dataclass(frozen=True)
@@ -146,9 +142,8 @@ class TrainingAndTestFiles(ImageSource):
         """Return the files of these names that exist, compressed or not; UserError for none."""
         root = Path(self.directory).expanduser()
         folder = root / self.folder if (root / self.folder).is_dir() else root
-        paths = [
-            path for name in names if (path := find_plain_or_compressed(folder, name)) is not None
-        ]
+        forms = [[folder / f"{name}{suffix}" for suffix in OPENERS] for name in names]
+        paths = [path for files in forms for path in [*filter(Path.is_file, files)][:1]]
         if not paths:
             raise UserError(
                 f"{folder} does not exist or holds none of {', '.join(names)} (plain, .gz or .xz): "
@@ -212,6 +207,72 @@ class CIFAR10(TrainingAndTestFiles):
         parts = [read_cifar_batch(path) for path in self.find(*names)]
         pixels, labels = zip(*parts, strict=True)
         return np.concatenate(pixels), np.concatenate(labels)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[BinaryIO]:
+    """Open a plain, `.gz` or `.xz` file; an error while it is open becomes a UserError."""
+    try:
+        with OPENERS.get(path.suffix, open)(path, "rb") as file:
+            yield file
+    # A damaged pickle or compressed file raises nearly any exception.
+    except Exception as error:
+        raise UserError(f"{path} cannot be read: {str(error) or type(error).__name__}") from error
+
+
+def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
+    """Read an idx file of unsigned bytes: uint8 with `dimensions` axes.
+
+    The format: two zero bytes, the type (8 is uint8), the number of axes, their sizes as big-endian
+    32-bit integers, the values. Raises UserError for a file of another type or length.
+    """
+    with reading(path) as file:
+        content = file.read()
+        if content[:4] != bytes([0, 0, 8, dimensions]):
+            raise ValueError(
+                f"it begins with {content[:4].hex(' ') or 'nothing'}, expected 00 00 08 "
+                f"{dimensions:02x} of unsigned bytes with {dimensions} dimensions"
+            )
+        sizes = struct.unpack_from(f">{dimensions}I", content, offset=4)
+        values = np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * dimensions)
+        if len(values) != math.prod(sizes):
+            raise ValueError(
+                f"its header announces {math.prod(sizes)} values, the file has {len(values)}"
+            )
+        return values.reshape(sizes)
+
+
+class ArraysOnlyUnpickler(pickle.Unpickler):
+    """An unpickler of numbers, strings, lists, dicts and NumPy arrays, and of nothing else.
+
+    A pickle may name any callable of any module. Only the three names that an array needs are
+    looked up, so that a foreign file cannot run code.
+    """
+
+    ALLOWED = (
+        ("numpy.core.multiarray", "_reconstruct"),
+        ("numpy._core.multiarray", "_reconstruct"),
+        ("numpy", "ndarray"),
+        ("numpy", "dtype"),
+    )
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in self.ALLOWED:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no image needs")
+        return super().find_class(module, name)
+
+
+def read_cifar_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Read one CIFAR-10 batch: pixels uint8 [N, 32, 32, 3] and labels int64 [N].
+
+    The file has one row per image: 1,024 red, 1,024 green and 1,024 blue values.
+    Raises UserError for a damaged batch and for one of another form.
+    """
+    with reading(path) as file:
+        batch = ArraysOnlyUnpickler(file, encoding="bytes").load()
+        rows = batch[b"data"].astype(np.uint8, casting="safe")  # an error for any other type
+        planes = rows.reshape(-1, 3, 32, 32)  # [N, C, H, W]
+        return planes.transpose(0, 2, 3, 1), np.array(batch[b"labels"], dtype=np.int64)
 
 
 @dataclass(frozen=True)
