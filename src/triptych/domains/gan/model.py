@@ -51,13 +51,6 @@ class ModelConfig(Checked):
                 f"needs at least {REDUCTION} (attention_side null: none)"
             )
 
-    def build(self, vocabulary: dict[str, Any]) -> SelfAttentionGan:
-        """Return new networks for images as in `ImageDataset.vocabulary`."""
-        height, width, channels = vocabulary["shape"]
-        n_classes = len(vocabulary["class_names"]) if self.class_conditional else 0
-        shape, levels = (height, width, channels), vocabulary["levels"]
-        return SelfAttentionGan(self, shape, levels=levels, n_classes=n_classes)
-
 
 @dataclass(frozen=True)
 class GanSettings(ModelSettings):
@@ -67,7 +60,10 @@ class GanSettings(ModelSettings):
     """Sizes of the networks."""
 
     def build_model(self, vocabulary: dict[str, Any]) -> SelfAttentionGan:
-        return self.model.build(vocabulary)
+        """Return new networks for images as in `ImageDataset.vocabulary`."""
+        n_classes = len(vocabulary["class_names"]) if self.model.class_conditional else 0
+        shape, levels = tuple(vocabulary["shape"]), vocabulary["levels"]
+        return SelfAttentionGan(self.model, shape, levels=levels, n_classes=n_classes)
 
 
 class FeatureMapAttention(nn.Module):
@@ -302,14 +298,11 @@ class SelfAttentionGan(nn.Module):
 
         generator: on the CPU. Call `update_statistics` after a change of the weights.
         """
-        noise = self.noise(count, generator)  # [count, latent]
-        labels = None if labels is None else labels.to(noise.device)
-        parts = []
-        for start in range(0, count, SAMPLE_BATCH):
-            rows = slice(start, start + SAMPLE_BATCH)
-            of_rows = None if labels is None else labels[rows]
-            parts.append(self.to_levels(self.generator(noise[rows], of_rows)))
-        return torch.cat(parts)
+        noise = self.noise(count, generator).split(SAMPLE_BATCH)  # [256, latent] each
+        device = noise[0].device
+        classes = [None] * len(noise) if labels is None else labels.to(device).split(SAMPLE_BATCH)
+        parts = zip(noise, classes, strict=True)
+        return torch.cat([self.to_levels(self.generator(*part)) for part in parts])
 
 
 def attend(attention: FeatureMapAttention | None, x: Tensor) -> Tensor:

@@ -102,10 +102,9 @@ class GanTrainingModule(AlternatingModule):
 def prepare(
     config: Config, vocabulary: dict[str, Any] | None = None
 ) -> tuple[TrainingModule, ResumableLoader, FixedBatches]:
-    """Read the images; return the training module and the loaders of training and validation.
+    """As `Domain.prepare`.
 
-    vocabulary: of the weights that initialise the run. Raises UserError as `read_to_train`, for
-    images without classes, and for sizes that do not fit the images.
+    Raises UserError as `read_to_train`, for images without classes, and for sizes that do not fit.
     """
     classes = config.model.class_conditional
     train, validation = read_to_train(config.data, vocabulary, classes=classes)

@@ -83,11 +83,11 @@ class ImageSampleOptions(SampleOptions):
         check_mask(self.mask)
 
     def input_files(self) -> dict[str, str]:
-        files = mask_file(self.mask)
-        for option, path in (("complete", self.complete), ("upscale", self.upscale)):
-            if path is not None and not Path(path).is_dir():
-                files[option] = PICTURES
-        return files
+        paths = {"complete": self.complete, "upscale": self.upscale}
+        files = [
+            option for option, path in paths.items() if path is not None and not Path(path).is_dir()
+        ]
+        return mask_file(self.mask) | dict.fromkeys(files, PICTURES)
 
     def output_names(self) -> list[str]:
         count = 0 if self.complete or self.upscale else self.count

@@ -272,7 +272,7 @@ class ImageModel(ImageScores, TrainedModel):
     ) -> str:
         """Sample images and write each as a PNG, and all as one grid."""
         levels, n_classes = self.full_model.levels, self.full_model.n_classes
-        if options.complete or options.upscale:
+        if options.complete is not None or options.upscale is not None:
             images = write_given(self, options, out, report)
         else:
             progress = report("sampled positions")

@@ -55,13 +55,11 @@ def histogram_bits_per_dim(train: Tensor, held_out: Tensor, levels: int) -> floa
     offset = torch.arange(positions) * levels
     counts = torch.ones(positions * levels, dtype=torch.float64)
     for part in train.split(COUNTING_BATCH):
-        cells = (part.reshape(len(part), positions).long() + offset).reshape(-1)  # [n * HWC]
-        counts += torch.bincount(cells, minlength=positions * levels)
+        cells = part.flatten(1).long() + offset  # [n, HWC]
+        counts += torch.bincount(cells.flatten(), minlength=positions * levels)
     bits = -(counts / (len(train) + levels)).log2()
-    total = sum(
-        bits[part.reshape(len(part), positions).long() + offset].sum().item()
-        for part in held_out.split(COUNTING_BATCH)
-    )
+    parts = held_out.split(COUNTING_BATCH)
+    total = sum(bits[part.flatten(1).long() + offset].sum().item() for part in parts)
     return total / held_out.numel()
 
 
@@ -90,19 +88,19 @@ def completion_scores(
     model = trained.full_model
     check_given_first(model, filled)
     device, classes = device_of(model), images.labels if model.n_classes else None
-    of_class: dict[int | None, Tensor] = {}  # samples [draws, H, W, C]
-    if draws:
-        for label in [None] if classes is None else sorted(set(classes.tolist())):
-            of_class[label] = torch.from_numpy(trained.sample(draws, seed=seed, label=label))
+    samples = {  # of each class: [draws, H, W, C]
+        label: torch.from_numpy(trained.sample(draws, seed=seed, label=label))
+        for label in ([None] if classes is None else sorted(set(classes.tolist())))
+        if draws
+    }
     known = model.known_positions(filled)  # [L]
     given = filled_alone = filled_too = 0.0  # sums of nats
     with scoring(model):
         for index in range(len(images)):
-            image = images.pixels[index]  # [H, W, C]
+            rows = images.pixels[index : index + 1]  # [1, H, W, C]
             label = None if classes is None else int(classes[index])
-            rows = image.unsqueeze(0)
             if draws:
-                mixed = torch.where(filled.unsqueeze(-1), image, of_class[label])
+                mixed = torch.where(filled.unsqueeze(-1), rows, samples[label])
                 rows = torch.cat([rows, mixed])  # [1 + draws, H, W, C]
             labels = None if label is None else torch.full((len(rows),), label, device=device)
             nats = [

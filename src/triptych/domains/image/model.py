@@ -103,8 +103,7 @@ class ImageTransformer(nn.Module):
         transformer, d_model = config.transformer, config.transformer.d_model
         self.whole_pixels = config.head.whole_pixels
         grid = (height, width, 1 if self.whole_pixels else channels)
-        self.shape = shape
-        self.levels = levels
+        self.shape, self.levels, self.n_classes = shape, levels, n_classes
         self.order = transformer.attention.order_of(grid)
         embedding: ValueEmbedding
         if self.whole_pixels:
@@ -131,12 +130,6 @@ class ImageTransformer(nn.Module):
         conditioner = self.core.conditioner
         assert isinstance(conditioner, ImageConditioner)
         return conditioner
-
-    @property
-    def n_classes(self) -> int:
-        """Number of classes; 0 for an unconditional model."""
-        classes = self.conditioner.classes
-        return 0 if classes is None else classes.num_embeddings
 
     def cyclic_labels(self, count: int) -> Tensor | None:
         """Return one class after the other, int64 [count]; None for an unconditional model."""

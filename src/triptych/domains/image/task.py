@@ -15,15 +15,9 @@ from triptych.decoding.sampling import SampleRequest
 from triptych.domains.image.attention import attention_maps
 from triptych.domains.image.config import Config
 from triptych.domains.image.metrics import ImageScores, histogram_bits_per_dim
+from triptych.domains.pictures import render
 from triptych.domains.pictures.config import loaders, read_to_train
 from triptych.domains.pictures.data import Batch, ImageDataset, check_same_shape
-from triptych.domains.pictures.render import (
-    draw_attention,
-    repeat,
-    to_bytes,
-    write_grid,
-    write_rows,
-)
 from triptych.errors import UserError
 from triptych.training.engine.module import ATTENTION, TrainingModule
 from triptych.training.finetune.rows import RowMap, same_symbols
@@ -78,9 +72,8 @@ class ImageTrainingModule(ImageScores, TrainingModule):
     def log_samples(self, folder: Path) -> None:
         """Write a grid of samples at temperature 1, with the same random numbers each time.
 
-        Also the attention weights of a pixel of the first: last layer, mean of all heads.
-
-        Of a model of super-resolution: small images, samples and originals side by side.
+        Also the attention weights of a pixel of the first: last layer, mean of all heads. Of a
+        model of super-resolution: small images, samples and originals side by side.
         """
         count, model = self.config.data.samples, self.model
         if count == 0:
@@ -89,14 +82,14 @@ class ImageTrainingModule(ImageScores, TrainingModule):
         if model.factor is None:
             labels = model.cyclic_labels(count)
             pixels = model.sample(request, labels=labels)  # [N, H, W, C]
-            write_grid(file, pixels.cpu(), model.levels, model.n_classes)
+            render.write_grid(file, pixels.cpu(), model.levels, model.n_classes)
             image, (height, width, _) = pixels[0].cpu().numpy(), model.shape  # [H, W, C]
             at = [(2 * height // 3, width // 2)]
             label = None if labels is None else int(labels[0])
             layer = self.config.model.transformer.n_layers
             maps = attention_maps(model, image, at, label=label, layer=layer, head=None)
             title = f"layer {layer}, mean of all heads"
-            drawing = draw_attention(image, model.levels, at, maps, title=title)
+            drawing = render.draw_attention(image, model.levels, at, maps, title=title)
             (folder / ATTENTION).write_bytes(drawing)
         elif self.examples is not None:
             originals = self.examples.pixels.to(self.device)
@@ -104,18 +97,18 @@ class ImageTrainingModule(ImageScores, TrainingModule):
             small = model.small(originals)
             request = replace(request, count=len(originals))
             samples = model.sample(request, labels=labels, small=small)
-            columns = [repeat(small, model.factor), samples, originals]
-            write_rows(file, [to_bytes(column.cpu(), model.levels) for column in columns])
+            columns = [render.repeat(small, model.factor), samples, originals]
+            render.write_rows(
+                file, [render.to_bytes(column.cpu(), model.levels) for column in columns]
+            )
 
 
 def prepare(
     config: Config, vocabulary: dict[str, Any] | None = None
 ) -> tuple[TrainingModule, ResumableLoader, FixedBatches]:
-    """Read the images; return the training module and the loaders of training and validation.
+    """As `Domain.prepare`.
 
-    vocabulary: of the weights that initialise the run, see `ImageDataset.vocabulary`. Raises
-    UserError for missing or damaged data, for settings that do not fit the images and for images
-    that do not fit the weights.
+    Raises UserError as `read_to_train`, and for settings that do not fit the images.
     """
     classes = config.model.class_conditional
     train, validation = read_to_train(config.data, vocabulary, classes=classes)

@@ -46,9 +46,8 @@ class ImageDataset:
 
     def first(self, count: int | None) -> "ImageDataset":
         """Return the first `count` images; all for None."""
-        if count is None:
-            return self
-        return self.select(torch.arange(len(self))[:count])
+        labels = None if self.labels is None else self.labels[:count]
+        return replace(self, pixels=self.pixels[:count], labels=labels)
 
     def batch(self, indices: Items, generator: torch.Generator | None = None) -> Batch:
         """Return the images at these indices as a batch; nothing is augmented."""

@@ -11,7 +11,6 @@ import gzip
 import lzma
 import math
 import pickle
-import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -233,13 +232,8 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
                 f"it begins with {content[:4].hex(' ') or 'nothing'}, expected 00 00 08 "
                 f"{dimensions:02x} of unsigned bytes with {dimensions} dimensions"
             )
-        sizes = struct.unpack_from(f">{dimensions}I", content, offset=4)
-        values = np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * dimensions)
-        if len(values) != math.prod(sizes):
-            raise ValueError(
-                f"its header announces {math.prod(sizes)} values, the file has {len(values)}"
-            )
-        return values.reshape(sizes)
+        sizes = np.frombuffer(content, ">u4", dimensions, offset=4)
+        return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(sizes)
 
 
 class ArraysOnlyUnpickler(pickle.Unpickler):
