@@ -14,7 +14,7 @@ from toy_task import ToyTask, train, train_loader, validation_loader
 
 from triptych.training.callbacks.progress import ShowProgress, clock
 from triptych.training.lightning_fixes import quiet_lightning
-from triptych.training.loggers.base import RunLogger
+from triptych.training.loggers.csv import RunLogger
 from triptych.training.run import trainer as run_module
 from triptych.training.run.settings import RunConfig
 

@@ -27,7 +27,7 @@ from triptych.training.finetune.parts import InitialWeights, restrict_training
 from triptych.training.finetune.rows import FIXED_ROWS, FixedRows, RowMap, WordRows, fixed_rows_of
 from triptych.training.lightning_fixes import log_for_callbacks, unscale_before_clipping
 from triptych.training.loading.batches import derive_seed
-from triptych.training.loggers.base import RunLogger
+from triptych.training.loggers.csv import RunLogger
 from triptych.training.run.checkpoint import header
 from triptych.training.run.settings import RunSettings, run_metadata
 

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from triptych.errors import UserError
-from triptych.training.loggers.base import SampleLog, read_table
+from triptych.training.loggers.samples import SampleLog, read_table
 
 FOLDER = "tensorboard"
 """Sub-folder of a run that contains the event files."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from triptych.training.callbacks.progress import say
-from triptych.training.loggers.base import SampleLog, read_table
+from triptych.training.loggers.samples import SampleLog, read_table
 from triptych.training.run.settings import RunConfig
 
 # init_timeout: seconds to wait for the server before the run is offline.

@@ -31,7 +31,7 @@ from triptych.training.lightning_fixes import (
     start_processes,
 )
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
-from triptych.training.loggers.base import CsvMetrics
+from triptych.training.loggers.csv import CsvMetrics
 from triptych.training.loggers.tensorboard import check_tensorboard, open_tensorboard
 from triptych.training.loggers.wandb import open_wandb
 from triptych.training.run.checkpoint import code_commit, versions
