@@ -52,7 +52,6 @@ def test_curves_become_a_small_image(tmp_path: Path) -> None:
     ("content", "says"),
     [
         (None, "cannot be read"),
-        ("{", "is no JSON"),
         ("[]", "is not of `triptych evaluate music --by_position`"),
         ('{"buckets": [], "trained_length": 8}', "holds no scored position"),
     ],

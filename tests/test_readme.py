@@ -24,13 +24,6 @@ BLOCKS = BLOCK.findall(README)
 SHOWN = re.findall(r"^(\S.*pretrained:[a-z0-9].*)\n# (.*)$", "".join(b for _, b in BLOCKS), re.M)
 
 
-def test_shipped_models_come_after_the_installation_and_before_any_training() -> None:
-    installation, use, training = (
-        README.index(text) for text in ("scripts/setup", SHOWN[0][0], "triptych train")
-    )
-    assert installation < use < training
-
-
 def test_a_command_is_shown_for_each_domain_of_the_models_shipped() -> None:
     def domains(names: list[str]) -> set[str]:
         facts = [pretrained.read_metadata(pretrained.find(name)) for name in names]

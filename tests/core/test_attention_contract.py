@@ -14,7 +14,6 @@ import torch
 from gpu.attention_cases import (
     CAUSAL,
     EXAMPLES,
-    WithRotary,
     all_examples,
     build,
     context,
@@ -287,20 +286,6 @@ def test_a_new_file_takes_part_by_itself(tmp_path: Path, monkeypatch: pytest.Mon
         gc.collect()
     assert "Planted" in kinds
     assert "Planted" not in {variant.__name__ for variant in Full.__subclasses__()}
-
-
-def test_rotary_logits_depend_on_the_distance_alone() -> None:
-    layer = build(Example(WithRotary(Full()), (13,)))
-    x = torch.randn(2, 13, 12, dtype=torch.float64)
-    logits = []
-    for first in (0, 7):
-        assert layer.rotary is not None
-        q, k, _ = layer._heads(x, layer.rotary.rotation(torch.arange(first, first + 13)))
-        logits.append(q @ k.mT)
-    torch.testing.assert_close(logits[0], logits[1], **EXACT)
-    rotated = layer(x)
-    layer.rotary = None
-    assert not torch.allclose(layer(x), rotated)
 
 
 def test_prefill_refuses_padding() -> None:

@@ -98,10 +98,6 @@ def test_it_keeps_less_and_only_in_training() -> None:
         assert again.train()(x).shape == x.shape
 
 
-def test_off_by_default() -> None:
-    assert not TransformerConfig().activation_checkpointing
-
-
 def test_gradients_with_blocks_and_losses_computed_again_do_not_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
-from gpu.attention_cases import CAUSAL, D_MODEL, build, layer_of, length_of, name
+from gpu.attention_cases import layer_of
 from random_head import with_random_head
 from torch import Tensor, nn
 
@@ -14,7 +12,7 @@ from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
-from triptych.core.attention.multihead import AttentionConfig, Example, MultiHeadAttention
+from triptych.core.attention.multihead import AttentionConfig, MultiHeadAttention
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, TokenEmbedding
 from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
@@ -45,26 +43,6 @@ def no_sync_device(module: nn.Module) -> torch.device:
     device = torch.device("meta")
     module.to(device)
     return device
-
-
-def test_the_device_without_values_finds_what_waits() -> None:
-    table, position = torch.empty(5, 2, device="meta"), torch.tensor(3, device="meta")
-    with pytest.raises(RuntimeError, match="meta"):
-        table[position]  # .item() inside, unlike the index_select below
-    with pytest.raises(RuntimeError, match="meta"):
-        bool(position > 2)
-    assert table.index_select(0, position.view(1)).shape == (1, 2)
-
-
-@pytest.mark.parametrize("example", CAUSAL, ids=name)
-def test_a_step_of_every_variant_never_waits_for_the_device(example: Example) -> None:
-    layer = build(example)
-    device = no_sync_device(layer)
-    state = layer.init_cache(2, length_of(example))
-    x = torch.empty(2, 1, D_MODEL, dtype=torch.float64, device=device)
-    context = layer.step_context(torch.tensor([3], device=device), state)
-    ids = torch.empty(2, 1, dtype=torch.int64, device=device)
-    assert layer.step(x, state, replace(context, token_ids=ids)).shape == x.shape
 
 
 def sizes(attention: AttentionConfig) -> TransformerConfig:
@@ -154,13 +132,6 @@ def test_keys_are_kept_in_the_precision_that_a_step_reads_fastest() -> None:
         assert {tensor.dtype for tensor in cache.values()} == {kept}
         context = layer.step_context(torch.tensor([0]), cache)
         assert layer.step(torch.randn(1, 1, 8).to(dtype), cache, context).dtype == dtype
-
-
-@pytest.mark.parametrize("height", [8, 40, 120])
-def test_the_state_of_local_2d_does_not_grow_with_the_pictures_height(height: int) -> None:
-    layer = layer_of(Local2D(4, 4, 2, 1), 8, 2, (height, 16, 3))
-    state = layer.init_cache(1, height * 16 * 3)
-    assert sum(tensor.numel() for tensor in state.values()) == 2 * (6 * 16 * 3) * 8
 
 
 @pytest.mark.parametrize(

@@ -27,12 +27,7 @@ def test_dropout_compiles_and_is_drawn_anew_each_time(
 ) -> None:
     p = (0.0, 0.3) if weights else (0.3, 0.0)
     config = TransformerConfig(
-        n_layers=1,
-        d_model=16,
-        n_heads=2,
-        dropout=p[0],
-        attention_dropout=p[1],
-        attention=attention,
+        n_layers=1, d_model=16, n_heads=2, dropout=p[0], attention_dropout=p[1], attention=attention
     )
     decoder = config.decoder(shape).train()
     torch.compiler.reset()

@@ -157,11 +157,6 @@ def test_a_mixture_likelihood_is_computed_in_float32(dtype: torch.dtype) -> None
     torch.testing.assert_close(nats, head.nll(parameters.float(), targets), rtol=0.0, atol=0.0)
 
 
-def test_the_published_number_of_parameters() -> None:
-    assert MixtureOfLogistics(10).build(4, 256, 3).parameters_of.out_features == 100
-    assert MixtureOfLogistics(10).build(4, 256, 1).parameters_of.out_features == 30
-
-
 @pytest.mark.parametrize("channels", [1, 3])
 def test_samples_follow_the_likelihood(channels: int) -> None:
     """The share of each drawn pixel is its mass: same grid, same scale, same links."""
@@ -330,6 +325,7 @@ def test_half_precision_adds_the_gradients_of_chunks_in_float32(
     assert error() <= 1.5 * whole
 
 
+@pytest.mark.slow
 def test_losses_in_chunks_compile_into_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     head, (x, targets) = categorical(), inputs()
     chunks_of(8, head, monkeypatch)

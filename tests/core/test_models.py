@@ -287,14 +287,6 @@ def test_a_new_categorical_model_is_uniform(kind: str) -> None:
     torch.testing.assert_close(nll, torch.full_like(nll, math.log(7)), rtol=0.0, atol=1e-6)
 
 
-def test_a_new_translator_with_an_output_of_its_own_is_uniform() -> None:
-    model = EncoderDecoder(
-        config(), source_vocabulary=9, target_vocabulary=9, share_embeddings="none"
-    )
-    logits = model(torch.randint(9, (2, 5)), None, torch.randint(9, (2, 4)))
-    assert not logits.any()
-
-
 class GRUModel(AutoregressiveModel):
     """A recurrent model: its own part of the state is a hidden state, and it has no lookahead."""
 

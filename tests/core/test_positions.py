@@ -42,11 +42,6 @@ def test_sinusoids_of_late_positions_are_only_rounded(dtype: torch.dtype) -> Non
     torch.testing.assert_close(code, exact, rtol=0.0, atol=torch.finfo(dtype).eps / 2)
 
 
-def test_an_odd_width_has_no_sinusoids() -> None:
-    with pytest.raises(ValueError, match="even d_model"):
-        SinusoidalEmbedding(7)
-
-
 @pytest.mark.parametrize("positions", [Sinusoidal(), NoPositions(), Learned()], ids=str)
 def test_positions_keep_the_dtype_of_the_model(positions: PositionConfig) -> None:
     seen = []

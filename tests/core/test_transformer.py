@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 from gpu.attention_cases import CAUSAL, length_of, name
+from in_steps import decode
 
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
@@ -15,8 +15,8 @@ from triptych.core.attention.multihead import AttentionConfig, Example
 from triptych.core.attention.relative import Relative
 from triptych.core.layers import GELU
 from triptych.core.positions import Rotary
-from triptych.core.state import NO_CONTEXT, ForwardContext
-from triptych.core.transformer import Decoder, TransformerConfig
+from triptych.core.state import ForwardContext
+from triptych.core.transformer import TransformerConfig
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
 
@@ -31,21 +31,6 @@ def config(norm: str = "pre", **more: object) -> TransformerConfig:
         norm_position=norm,
         **more,
     )
-
-
-def decode(
-    decoder: Decoder, x: torch.Tensor, prefix: int, context: ForwardContext = NO_CONTEXT
-) -> torch.Tensor:
-    """Prefill of `prefix` positions, then steps of one position."""
-    state = decoder.init_state(*x.shape[:2], context)
-    token_ids = torch.zeros(x.shape[:2]) if context.token_ids is None else context.token_ids
-    begin = ForwardContext(token_ids=token_ids[:, :prefix])
-    parts = [decoder(x[:, :prefix], begin, state)] if prefix else []
-    for t in range(prefix, x.shape[1]):
-        now = decoder.step_context(torch.tensor([t]), state)
-        now = replace(now, token_ids=token_ids[:, t : t + 1])
-        parts.append(decoder.step(x[:, t : t + 1], state, now))
-    return torch.cat(parts, dim=1)
 
 
 @pytest.mark.parametrize("example", CAUSAL, ids=name)
@@ -114,12 +99,8 @@ def test_pre_norm_ends_with_a_norm_and_post_norm_needs_none() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [
-        {"n_heads": 5}, {"n_layers": 0}, {"d_model": 0}, {"dropout": 1.0},
-        {"attention_dropout": -0.1},
-    ],
-)  # fmt: skip
+    "wrong", [{"n_heads": 5}, {"n_layers": 0}, {"dropout": 1.0}, {"attention_dropout": -0.1}]
+)
 def test_impossible_settings_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         TransformerConfig(**({"d_model": 12, "n_heads": 3} | wrong))
@@ -137,8 +118,7 @@ def test_impossible_settings_are_refused(wrong: dict[str, object]) -> None:
     ],
 )
 def test_attention_compiles_to_one_graph(
-    attention: AttentionConfig,
-    shape: tuple[int, ...],
+    attention: AttentionConfig, shape: tuple[int, ...]
 ) -> None:
     decoder = TransformerConfig(
         n_layers=2, d_model=64, n_heads=2, feed_forward=GELU(1024), dropout=0.0, attention=attention

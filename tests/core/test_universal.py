@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import copy
 import itertools
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from gpu.attention_cases import CAUSAL, length_of, name
+from in_steps import decode
 from random_head import with_random_head
 from torch import Tensor
 
-from triptych.core.attention.full import Full
 from triptych.core.attention.multihead import Example
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
@@ -21,8 +20,8 @@ from triptych.core.layers import GELU
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import PositionConfig, Rotary, Sinusoidal, SinusoidalEmbedding, raster
-from triptych.core.state import NO_CONTEXT, ForwardContext
-from triptych.core.transformer import Decoder, TransformerConfig, take_auxiliary_loss
+from triptych.core.state import ForwardContext
+from triptych.core.transformer import TransformerConfig, take_auxiliary_loss
 from triptych.core.universal import (
     Halting,
     Universal,
@@ -179,21 +178,6 @@ def test_a_halted_position_is_read_with_the_state_that_it_halted_with() -> None:
 
 
 # Decoding ----------------------------------------------------------------------------------------
-
-
-def decode(
-    decoder: Decoder, x: Tensor, prefix: int, context: ForwardContext = NO_CONTEXT
-) -> Tensor:
-    """Prefill of `prefix` positions, then steps of one position."""
-    state = decoder.init_state(*x.shape[:2], context)
-    token_ids = torch.zeros(x.shape[:2]) if context.token_ids is None else context.token_ids
-    begin = ForwardContext(token_ids=token_ids[:, :prefix])
-    parts = [decoder(x[:, :prefix], begin, state)] if prefix else []
-    for t in range(prefix, x.shape[1]):
-        now = decoder.step_context(torch.tensor([t]), state)
-        now = replace(now, token_ids=token_ids[:, t : t + 1])
-        parts.append(decoder.step(x[:, t : t + 1], state, now))
-    return torch.cat(parts, dim=1)
 
 
 @both_depths
@@ -406,23 +390,6 @@ def test_nothing_of_a_step_stays_on_the_model() -> None:
     assert take_auxiliary_loss(model) == 0.0
 
 
-def test_the_ponder_cost_moves_positions_to_fewer_steps() -> None:
-    stack = build(Halting(ponder_cost=1.0)).train()
-    torch.nn.init.constant_(stack.depth.unit.bias, -1.0)
-    optimizer = torch.optim.Adam(stack.depth.parameters(), lr=0.1)
-    x, steps = torch.randn(4, 9, D).double(), []
-    for _ in range(40):
-        with capture_halting(stack) as captured:
-            stack(x)
-        steps.append(float(steps_of(captured[0]).double().mean()))
-        optimizer.zero_grad()
-        loss = take_auxiliary_loss(stack)
-        assert isinstance(loss, Tensor)
-        loss.backward()
-        optimizer.step()
-    assert steps[-1] < steps[0]
-
-
 def test_half_precision_keeps_the_sum_of_the_weights() -> None:
     stack = build(HALTING).bfloat16()
     with capture_halting(stack) as captured:
@@ -430,22 +397,12 @@ def test_half_precision_keeps_the_sum_of_the_weights() -> None:
     torch.testing.assert_close(captured[0].sum(-1), torch.ones(2, 9), rtol=0.0, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"threshold": 0.0}, {"threshold": 1.0}, {"ponder_cost": -1.0}], ids=str
-)
-def test_impossible_halting_is_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        Halting(**wrong)
-
-
-def test_halting_needs_two_steps() -> None:
+def test_impossible_halting_is_refused() -> None:
+    for wrong in ({"threshold": 0.0}, {"threshold": 1.0}, {"ponder_cost": -1.0}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            Halting(**wrong)
     with pytest.raises(ValueError, match="n_layers"):
         config(HALTING, n_layers=1).encoder((9,))
-
-
-def test_one_block_has_one_attention() -> None:
-    with pytest.raises(ValueError, match="second_attention"):
-        config(second_attention=Full()).encoder((9,))
 
 
 @both_depths

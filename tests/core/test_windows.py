@@ -62,13 +62,6 @@ def test_windows_hold_exactly_the_visible_pairs(sizes: tuple[int, ...], order: s
     assert torch.equal(seen, pattern.visible(position.unsqueeze(1), position).long())
 
 
-def test_the_cost_of_local_2d_grows_with_the_pixels() -> None:
-    def pairs(side: int) -> int:
-        return pattern_of((side, side, 3, 4, 4, 2, 2), "raster")[1].n_pairs
-
-    assert pairs(32) == 4 * pairs(16)
-
-
 def test_windows_serve_where_they_halve_the_pairs() -> None:
     def pay(*shape: int) -> bool:
         pattern = Local2D(8, 8, 4, 4).mask_pattern(shape, causal=True)

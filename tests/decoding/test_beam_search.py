@@ -119,20 +119,6 @@ def test_a_row_does_not_depend_on_its_batch(penalty: LengthPenalty) -> None:
         assert results(Table([row]), [length], **options) == [expected]
 
 
-def test_n_best_is_sorted_distinct_and_scored_as_promised() -> None:
-    penalty = LengthPenalty("gnmt", 0.6)
-    for row, found in enumerate(search(Table([0, 1, 2]), [10] * 3, beam=4, n_best=4)):
-        scores = [hypothesis.score for hypothesis in found if hypothesis.finished]
-        assert scores == sorted(scores, reverse=True)
-        assert len({tuple(hypothesis.tokens) for hypothesis in found}) == len(found) == 4
-        for hypothesis in found:
-            words = tuple(hypothesis.tokens) + ((END,) if hypothesis.finished else ())
-            log_p = Table([row]).log_p(row, words)
-            assert hypothesis.log_probability == pytest.approx(log_p)
-            divisor = penalty(torch.tensor(len(words))).item()
-            assert hypothesis.score == pytest.approx(log_p / divisor)
-
-
 def test_at_the_length_limit_the_best_open_output_is_given() -> None:
     """Not the first one of the beam, and marked as unfinished."""
 

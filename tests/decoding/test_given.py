@@ -22,21 +22,14 @@ from triptych.decoding.sampling import Draft, Given, SampleRequest, Sampling
 
 def test_known_values_that_come_first_condition_exactly() -> None:
     model, fixed = categorical(), {0: 2, 1: 0, 2: 1}
-    found = generate(
-        model,
-        SampleRequest(count=N_DRAWS, length=6, given=given(fixed), seed=1),
-    )
+    found = generate(model, SampleRequest(count=N_DRAWS, length=6, given=given(fixed), seed=1))
     assert_distributed_as(found, enumerated(model, fixed))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("fixed", "block", "temperature"),
-    [
-        ({3: 2, 4: 0, 5: 1}, 3, 1.0),
-        ({1: 1, 5: 2}, 2, 1.0),
-        ({4: 0, 5: 1}, 1, 0.7),
-    ],
+    [({3: 2, 4: 0, 5: 1}, 3, 1.0), ({1: 1, 5: 2}, 2, 1.0), ({4: 0, 5: 1}, 1, 0.7)],
 )
 def test_resampling_has_the_exact_conditional_distribution(
     fixed: dict[int, int], block: int, temperature: float

@@ -115,10 +115,7 @@ def test_a_wrong_guess_costs_no_value() -> None:
     """Guesses that hardly hold: the same values, in hardly fewer passes."""
     model = stubborn(Full(), (60,))
     plain, drafted = (
-        generate(
-            model,
-            SampleRequest(count=2, length=60, seed=4, draft=draft),
-        )
+        generate(model, SampleRequest(count=2, length=60, seed=4, draft=draft))
         for draft in (None, Draft(lag=1, count=5))
     )
     assert torch.equal(plain, drafted)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from PIL import Image
 from random_head import with_random_head
 from torch import Tensor
 
-from triptych.cli.main import main
 from triptych.core.attention.full import Full
 from triptych.core.layers import GELU
 from triptych.core.transformer import TransformerConfig
@@ -192,20 +190,3 @@ def test_a_split_that_holds_nothing_says_how_it_is_filled(tmp_path: Path) -> Non
     (folder / "split.csv").write_text("midi_filename,split\n40.mid,train\n41.mid,train\n")
     with pytest.raises(UserError, match="the csv puts none of the 2 MIDI files into it"):
         source.load("test", EventTokenizer())
-
-
-def test_the_command_refuses_in_one_sentence(
-    cli_error: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)  # where the folder of the training data is not
-    said = cli_error("evaluate", "image", "--checkpoint", "pretrained:mnist", "--split", "all")
-    assert said.count("--data") == 1
-
-
-@pytest.fixture
-def cli_error(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    def call(*arguments: str) -> str:
-        assert main(list(arguments)) == 2
-        return capsys.readouterr().err
-
-    return call

@@ -11,15 +11,6 @@ from triptych.tools.explain.figure import descriptions, find_figure
 from triptych.tools.explain.figures import layers, masks, music, outputs, positions, training
 
 
-def test_position_encodings_are_those_of_the_formula() -> None:
-    found = positions.encodings()
-    assert found.shape == (50, 128)
-    for position, i in ((0, 0), (1, 0), (7, 3), (49, 63), (20, 31)):
-        angle = position / 10000 ** (2 * i / 128)
-        assert found[position, 2 * i] == pytest.approx(math.sin(angle), abs=1e-9)
-        assert found[position, 2 * i + 1] == pytest.approx(math.cos(angle), abs=1e-9)
-
-
 @pytest.mark.parametrize("seed", [0, 5])
 def test_the_mask_hides_later_keys_and_the_rest_is_a_softmax(seed: int) -> None:
     found = masks.masking(seed)
@@ -43,12 +34,6 @@ def test_skewed_logits_are_those_of_the_distance_to_each_key() -> None:
         for key in range(query + 1):
             brute = float(found.queries[query] @ vector_of[query - key])
             assert found.by_key[query, key] == pytest.approx(brute)
-
-
-def test_learning_rates_are_the_published_ones() -> None:
-    rates = training.learning_rates(512, 4000, [1, 4000, 16_000])
-    assert [f"{rate:.2e}" for rate in rates] == ["1.75e-07", "6.99e-04", "3.49e-04"]
-    assert set(training.MARKED) == {1, 4000, 16_000}
 
 
 def test_norms_read_the_axes_that_their_definitions_average_over() -> None:
@@ -145,14 +130,6 @@ def test_events_happen_at_the_times_of_their_notes() -> None:
     assert [event.time for event in found] == sorted(event.time for event in found)
 
 
-def test_vectors_of_levels_are_alike_and_those_of_tokens_are_not() -> None:
-    found = positions.similarity(0)
-    near, far = (found["levels"].diagonal(apart).mean() for apart in (1, 40))
-    assert near > 0.9
-    assert abs(far) < 0.3
-    assert abs(found["tokens"].diagonal(1).mean()) < 0.1
-
-
 def test_activations_and_slopes_are_those_of_the_formulas() -> None:
     def formula(name: str, z: float) -> float:
         return {
@@ -202,31 +179,6 @@ def test_the_input_of_bert_is_two_texts_of_which_some_tokens_are_hidden(seed: in
             assert not (hidden and token in ("[CLS]", "[SEP]"))
             kinds |= {"mask" if word == "[MASK]" else word == token} if hidden else set()
     assert seed or kinds == {"mask", True, False}
-
-
-def test_costs_are_those_of_the_formulas() -> None:
-    d, window, kernel = layers.WIDTH, layers.WINDOW, layers.KERNEL
-    for n in (64, 256, 512):
-        every, lstm, convolution, local = layers.kinds(n).values()
-        pairs = [query + 1 for query in range(n)]
-        assert every.flops(n) == 8 * n * d**2 + 4 * d * sum(pairs)
-        near = [query + 1 - max(0, query // window - 1) * window for query in range(n)]
-        assert local.flops(n) == 8 * n * d**2 + 4 * d * sum(near)
-        assert lstm.flops(n) == 16 * n * d**2
-        assert convolution.flops(n) == 2 * kernel * n * d**2
-        paths = [layer.longest_path(n) for layer in (every, lstm, convolution, local)]
-        assert paths == [1, n, -(-(n - 1) // (kernel - 1)), max(1, n // window - 1)]
-
-
-def test_positions_halt_by_the_rule_of_the_paper() -> None:
-    found = layers.halted()
-    for p, weights, ponder in zip(layers.PROBABILITIES, found.weights, found.ponder, strict=True):
-        sums = [sum(p[: n + 1]) for n in range(len(p))]
-        n = next((n for n, total in enumerate(sums) if total >= layers.THRESHOLD), len(p) - 1)
-        remainder = 1 - sum(p[:n])
-        wanted = [*p[:n], remainder, *[0] * (len(p) - 1 - n)]
-        assert weights.tolist() == pytest.approx(wanted, abs=1e-6)
-        assert float(ponder) == pytest.approx(n + 1 + remainder, abs=1e-6)
 
 
 def test_hinge_losses_are_flat_beyond_the_margin_and_the_circle_shrinks() -> None:

@@ -9,7 +9,7 @@ import pytest
 import tiny_models
 import torch
 from safetensors.torch import load_file
-from tiny_models import GPT2, LEARNED, LLAMA, RMS_NORM, SINUSOIDAL, feed_forward, part
+from tiny_models import GPT2, LEARNED, LLAMA, SINUSOIDAL, feed_forward, part
 
 import triptych
 from triptych.errors import UserError
@@ -100,22 +100,18 @@ def test_pairs_of_rotary_features_must_be_reordered(
     ("build", "settings", "says"),
     [
         (tiny_models.translator, {"share_embeddings": "target"}, "share_embeddings other than all"),
-        (tiny_models.translator, {"norm": RMS_NORM}, "norm RMSNorm; expected LayerNorm"),
         (
             tiny_models.translator,
             {"norm": part("layers.LayerNorm", epsilon=1e-6)},
             "epsilon 1e-06; expected 1e-05",
         ),
         (tiny_models.language_model, {"output_bias": True}, "bias of the output layer"),
-        (tiny_models.language_model, {"norm_position": "post"}, "norm_position post"),
         (
             tiny_models.language_model,
             {**LLAMA, "positions": LEARNED},
             "positions Learned; expected Rotary",
         ),
         (tiny_models.image_model, {}, "no architecture of transformers computes a ImageTrans"),
-        (tiny_models.music_model, {}, "a DecoderOnly of the domain music"),
-        (tiny_models.gan_model, {}, "a SelfAttentionGan of the domain gan"),
     ],
 )
 def test_what_no_architecture_computes(

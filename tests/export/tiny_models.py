@@ -133,10 +133,7 @@ def music_model(*, model: Mapping[str, Any] = MappingProxyType({}), **parts: Any
             "sequence_length": 64,
             "overlap": 0,
         },
-        "model": {
-            "transformer": {**SIZES, "feed_forward": feed_forward("GELU"), **parts},
-            **model,
-        },
+        "model": {"transformer": {**SIZES, "feed_forward": feed_forward("GELU"), **parts}, **model},
     }
     vocabulary = from_plain(Config, settings).model.tokenizer.vocabulary
     return source_of("music", settings, vocabulary)

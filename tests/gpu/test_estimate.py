@@ -143,12 +143,6 @@ def number(figure: str) -> float:
     return float(figure.replace(",", ""))
 
 
-def test_the_published_models_are_here() -> None:
-    assert {path.stem for path in CONFIGS} >= {
-        *("mnist", "cifar10", "maestro", "jsb", "transformer-base", "transformer-big")
-    }
-
-
 @pytest.mark.parametrize(
     "path",
     [

@@ -125,12 +125,9 @@ def test_what_a_model_can_do_depends_on_its_music() -> None:
     ("notes", "says"),
     [
         ("[]", "no notes yet"),
-        ("", "cannot be read"),
-        ("7", "cannot be read"),
         pytest.param("[" * 100_000, "cannot be read", id="nested"),
         ('[["0", 1, 60]]', "has a note outside"),
         ("[[0, 1]]", "has a note outside"),
-        ("[[0, 0, 60]]", "has a note outside"),
         ("[[250, 7, 60]]", "has a note outside"),
         ("[[0, 1, 128]]", "has a note outside"),
         ("[[0, 4, 90]]", "MIDI pitch 90"),
@@ -147,7 +144,6 @@ def test_other_melodies_are_refused_in_a_sentence(notes: str, says: str) -> None
         ({"particles": 0}, "Particles"),
         ({"keep": "descant"}, "descant"),
         ({"temperature": 0}, "temperature above 0"),
-        ({"count": 5}, "Number of pieces"),
         ({"seed": 0.5}, "Seed needs a whole number"),
     ],
 )

@@ -7,7 +7,6 @@ import hashlib
 import re
 import subprocess
 import sys
-import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from triptych.tools.report.page import Exhibit, report
 from triptych.tools.report.run import read_runs
 from triptych.tools.report.samples import Items, Table
 
-ROOT = Path(__file__).resolve().parents[2]
 LOADS = {"src", "srcset", "href", "xlink:href", "poster", "data", "action", "background"}
 
 
@@ -116,8 +114,6 @@ def test_the_command_writes_a_page_and_overwrites_only_when_told(
     ("arguments", "says"),
     [
         ([], ["RUN"]),
-        (["one"], ["--out"]),
-        (["one", "--out", "a.html", "--colour"], ["--colour"]),
         (["missing", "--out", "a.html"], ["missing does not exist"]),
         (["plain", "--out", "a.html"], ["plain is no run", "config.yaml"]),
         (["file", "--out", "a.html"], ["file is a file"]),
@@ -125,10 +121,7 @@ def test_the_command_writes_a_page_and_overwrites_only_when_told(
         (["one", "one", "--out", "a.html"], ["given twice"]),
         (["bad", "--out", "a.html"], ["metrics.csv", "step"]),
         (["one", "--out", "one"], ["one is a folder"]),
-        (["one", "--out", ""], ["--out is empty"]),
-        (["one", "--out", "file/a.html"], ["file is a file"]),
         (["one", "--out", "a.html", "--steps", "0"], ["--steps must be at least 1"]),
-        (["one", "--out", "a.html", "--steps", "few"], ["--steps", "few"]),
     ],
 )
 def test_the_command_refuses(
@@ -158,14 +151,6 @@ def test_cells_of_translations_have_their_language(write_run: WriteRun) -> None:
     assert [cell.get("lang") for cell in page.named("td") if "dir" in cell] == [
         "no", "en", "en", None, None,
     ]  # fmt: skip
-
-
-def test_every_template_is_part_of_the_package() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    patterns = project["tool"]["setuptools"]["package-data"]["triptych.tools.report"]
-    package = ROOT / "src/triptych/report"
-    found = {path for pattern in patterns for path in package.glob(pattern)}
-    assert {path for path in package.rglob("*") if path.suffix in (".j2", ".css", ".js")} <= found
 
 
 def test_the_command_needs_no_torch(write_run: WriteRun, tmp_path: Path) -> None:

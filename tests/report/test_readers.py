@@ -15,17 +15,10 @@ import yaml
 from written_runs import SCRIPT, WriteRun, write_png, write_table
 
 from triptych.errors import UserError
-from triptych.tools.report.curves import HEIGHT, WIDTH, chart, charts
+from triptych.tools.report.curves import HEIGHT, WIDTH, chart
 from triptych.tools.report.metrics import key_points, read_metrics, total
 from triptych.tools.report.page import report
-from triptych.tools.report.run import (
-    Run,
-    differences,
-    duration,
-    read_run,
-    read_runs,
-    read_settings,
-)
+from triptych.tools.report.run import Run, differences, duration, read_run, read_runs
 from triptych.tools.report.samples import evenly_spaced, read_items, read_table, sentence_chrf
 
 
@@ -76,15 +69,6 @@ def test_settings_of_a_resumed_run(write_run: WriteRun) -> None:
     assert (resumed.step, resumed.changed) == (20, {"trainer.max_steps": ["20", "40"]})
 
 
-def test_values_of_settings_are_yaml(tmp_path: Path) -> None:
-    values = {"a": {"b": None, "c": True, "d": "off", "e": 1e-9, "f": "한국어: x", "g": []}}
-    (tmp_path / "c.yaml").write_text(yaml.safe_dump(values, allow_unicode=True), encoding="utf-8")
-    found = read_settings(tmp_path / "c.yaml")
-    assert {name.removeprefix("a."): yaml.safe_load(text) for name, text in found.items()} == (
-        values["a"]
-    )
-
-
 def test_two_runs_of_one_name_are_told_apart(write_run: WriteRun, tmp_path: Path) -> None:
     first = write_run("x")
     other = tmp_path / "elsewhere"
@@ -125,13 +109,6 @@ def test_one_file_is_enough_for_a_run(write_run: WriteRun, left: str) -> None:
     run = read_run(folder, most=12)
     assert run.name == "one"
     assert run.notices
-
-
-def test_the_name_is_that_of_the_settings_or_of_the_folder(write_run: WriteRun) -> None:
-    folder = write_run("12 'o''clock'")
-    assert read_run(folder, most=1).name == folder.name
-    (folder / "config.yaml").unlink()
-    assert read_run(folder, most=1).name == folder.name
 
 
 def test_a_damaged_config_is_a_notice(write_run: WriteRun) -> None:
@@ -279,15 +256,6 @@ def test_a_chart_of_any_values_has_finite_coordinates(curve: list[tuple[int, flo
     for x, y in points:
         assert 0 < x <= WIDTH
         assert 0 <= y <= HEIGHT
-
-
-def test_charts_are_grouped(write_run: WriteRun) -> None:
-    runs = read_runs([write_run("a"), write_run("b")], most=1)
-    assert {title: [one.metric for one in found] for title, found in charts(runs).items()} == {
-        "Validation": ["val/bleu"],
-        "Training": ["train/loss"],
-        "Speed and memory": ["time/seconds"],
-    }
 
 
 def test_a_grid_stands_for_its_images(tmp_path: Path) -> None:

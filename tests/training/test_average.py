@@ -185,7 +185,7 @@ def assert_same_end(folder: Path, name: str, uncut: str) -> None:
 
 
 @pytest.mark.parametrize("more", [{}, {"accumulate_grad_batches": 2, "max_steps": 6}])
-@pytest.mark.parametrize("cut", [2, 3, 6])
+@pytest.mark.parametrize("cut", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_stopped_and_resumed_run_is_bit_exact(
     more: dict[str, Any], cut: int, tmp_path: Path
 ) -> None:
@@ -214,15 +214,6 @@ def test_run_goes_on_from_the_best_checkpoint(tmp_path: Path) -> None:
     task = go(tmp_path, "a", resume=True)
     assert task.losses == uncut.losses[4:]
     assert_same_end(tmp_path, "a", "uncut")
-
-
-def test_run_goes_on_from_the_best_checkpoint_without_averaging(tmp_path: Path) -> None:
-    without = go(tmp_path, "without", decay=0.0)
-    with_damaged_last(tmp_path)
-    task = go(tmp_path, "a", decay=0.0, resume=True)
-    assert task.losses == without.losses[4:]
-    assert_equal(weights(task), weights(without))
-    assert "average" not in checkpoint(tmp_path, "a")
 
 
 def test_mean_begins_where_averaging_is_turned_on(tmp_path: Path) -> None:
@@ -266,14 +257,6 @@ def test_broken_validation_leaves_the_training_weights(place: str, tmp_path: Pat
     assert_equal(weights(task), record.weights[8])
 
 
-def test_run_that_ends_between_validations_keeps_the_last_mean(tmp_path: Path) -> None:
-    go(tmp_path, "a", max_steps=7)
-    last = checkpoint(tmp_path, "a")
-    assert (last["triptych"]["step"], last["average"]["updates"]) == (7, 7)
-    best = checkpoint(tmp_path, "a", "best")
-    assert (best["triptych"]["step"], best["average"]["updates"]) == (4, 4)
-
-
 def test_best_amid_accumulated_gradients_is_the_mean_too(tmp_path: Path) -> None:
     go(tmp_path, "a", accumulate_grad_batches=2, max_steps=2, val_check_interval=3)
     best = checkpoint(tmp_path, "a", "best")
@@ -282,29 +265,6 @@ def test_best_amid_accumulated_gradients_is_the_mean_too(tmp_path: Path) -> None
     task.load_state_dict(best["state_dict"])
     metrics = task.metrics(sum_scores(task, task.score, validation_loader()))
     assert metrics["nats_per_token"] == best["triptych"]["metrics"]["nats_per_token"]
-
-
-def test_without_averaging_checkpoints_are_as_before(tmp_path: Path) -> None:
-    go(tmp_path, "a", decay=0.0, max_steps=4)
-    folder = tmp_path / "a" / "checkpoints"
-    assert folder.joinpath("best.ckpt").read_bytes() == (folder / "last.ckpt").read_bytes()
-    assert set(checkpoint(tmp_path, "a")) == {
-        "epoch",
-        "global_step",
-        "pytorch-lightning_version",
-        "state_dict",
-        "loops",
-        "callbacks",
-        "optimizer_states",
-        "lr_schedulers",
-        "triptych",
-    }
-
-
-@pytest.mark.parametrize("decay", [-0.1, 1.0, float("nan")])
-def test_impossible_decay_is_named(decay: float) -> None:
-    with pytest.raises(ValueError, match=f"^ema_decay must be from 0 to below 1, got {decay}"):
-        OptimConfig(ema_decay=decay)
 
 
 class Odd(nn.Module):

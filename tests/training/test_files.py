@@ -51,12 +51,6 @@ def test_folders_are_made_and_others_may_read(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o644
 
 
-def test_a_folder_that_is_a_file_is_told(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="file/a cannot be written"):
-        write_atomically(tmp_path / "file" / "a", b"")
-
-
 def test_a_link_stays_a_link_to_the_new_content(tmp_path: Path) -> None:
     target, link = tmp_path / "there" / "score.json", tmp_path / "score.json"
     target.parent.mkdir()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from toy_task import make_batch, uneven_plan
+from toy_task import uneven_plan
 
 from triptych.errors import UserError
 from triptych.training.loading import loader as module
@@ -228,9 +228,3 @@ def test_seeds_of_different_numbers_differ() -> None:
     assert len(seeds) == 900
     assert all(0 <= seed < 2**63 for seed in seeds)
     assert derive_seed(1, 12) != derive_seed(11, 2)
-
-
-def test_toy_batches_are_padded() -> None:
-    batch = make_batch([0, 4], None)
-    assert batch.targets.shape == (2, 6)
-    assert (batch.targets[0] == -1).sum() == 4

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from toy_task import ToyTask, train, train_loader, validation_loader
 
-from triptych.training.callbacks.progress import ShowProgress, clock
+from triptych.training.callbacks.progress import ShowProgress
 from triptych.training.lightning_fixes import quiet_lightning
 from triptych.training.loggers.csv import RunLogger
 from triptych.training.run import trainer as run_module
@@ -102,17 +102,6 @@ def forever_due(original: Any) -> Any:
         self.seconds_between = 0.0
 
     return start
-
-
-def test_time_left_counts_everything_since_the_start() -> None:
-    progress = ShowProgress(ToyTask())
-    progress._total, progress._first_step, progress._began = 100, 20, 50.0
-    assert progress.seconds_left(40, 70.0) == 60.0
-    assert progress.seconds_left(20, 70.0) is None
-    progress._total = None
-    assert progress.seconds_left(40, 70.0) is None
-    assert clock(None) == "?"
-    assert clock(3661) == "1:01:01"
 
 
 def test_real_warnings_are_not_hidden() -> None:

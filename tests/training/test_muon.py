@@ -133,18 +133,6 @@ def test_an_update_has_singular_values_of_one_size() -> None:
             assert float(values.max()) == pytest.approx(1.0, abs=0.5), name
 
 
-def test_the_rate_is_read_at_every_step() -> None:
-    model = translator()
-    optimizer = SETTINGS.build(model, RATE)
-    before = weights(model)
-    gradients(model, 0)
-    for group in optimizer.param_groups:
-        group["lr"] = 0.0
-    optimizer.step()
-    for name, value in weights(model).items():
-        assert torch.equal(value, before[name]), name
-
-
 def test_a_saved_state_goes_on_bit_for_bit() -> None:
     uncut = translator()
     optimizer = SETTINGS.build(uncut, RATE)
@@ -177,11 +165,6 @@ def test_the_closures_loss_comes_back_with_gradients_on() -> None:
     optimizer = SETTINGS.build(model, RATE)
     assert float(optimizer.step(closure)) == pytest.approx(before)
     assert float(closure()) < before
-
-
-def test_a_model_without_blocks_is_refused() -> None:
-    with pytest.raises(ValueError, match="empty parameter list"):
-        SETTINGS.build(nn.Linear(3, 3), RATE)
 
 
 def test_an_old_torch_is_named_before_the_data_are_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,6 @@ from toy_task import ToyTask, train, train_loader, validation_loader
 from triptych.cli.train import parser
 from triptych.config.schema import parse_settings
 from triptych.domains import find_domain
-from triptych.training.callbacks.progress import ShowProgress
 from triptych.training.engine import module
 from triptych.training.run import checks
 from triptych.training.run.settings import RunConfig
@@ -66,16 +65,6 @@ def test_memory_and_mfu_are_those_of_the_device(monkeypatch: pytest.MonkeyPatch)
     assert task.flops_per_target == 6 * parameters - 2 * frozen.numel()
     monkeypatch.setattr(module, "peak_flops", lambda _: None)
     assert set(task.device_use()) == {"time/peak_memory_gib"}
-
-
-def test_the_progress_line_shows_memory_and_mfu(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    use = {"time/peak_memory_gib": 3.0, "time/mfu": 0.41}
-    monkeypatch.setattr(ToyTask, "device_use", lambda _: use)
-    monkeypatch.setattr(ShowProgress.__init__, "__kwdefaults__", {"seconds_between": 0.0})
-    run(tmp_path)
-    assert "  3.0 GiB  MFU 41%  " in capsys.readouterr().out
 
 
 def test_a_profiler_writes_its_report_into_the_folder_of_the_run(tmp_path: Path) -> None:

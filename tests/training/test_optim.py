@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from triptych.training.engine.optim import Adam, AdamW, Constant, Cosine, InverseSqrt, Noam, Warmup
-from triptych.training.run.settings import OptimConfig
 
 
 @pytest.mark.parametrize(("step", "expected"), [(1, 1.75e-7), (4000, 6.99e-4), (16000, 3.49e-4)])
 def test_noam_gives_the_published_rates(step: int, expected: float) -> None:
     assert Noam(warmup_steps=4000).rate(1.0, step, d_model=512) == pytest.approx(expected, rel=2e-3)
-
-
-def test_noam_depends_on_the_width() -> None:
-    narrow, wide = (Noam(warmup_steps=10).rate(1.0, 7, d_model=width) for width in (128, 512))
-    assert narrow == pytest.approx(2 * wide)
 
 
 @pytest.mark.parametrize("kind", [InverseSqrt, Cosine, Constant])
@@ -51,26 +44,6 @@ def test_no_warm_up_starts_at_the_peak() -> None:
     for kind in (InverseSqrt, Constant, Cosine):
         first = kind(warmup_steps=0).rate(1.0, 1, total_steps=1000)
         assert first == pytest.approx(1.0, rel=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("kind", "wrong", "named"),
-    [
-        (OptimConfig, {"learning_rate": 0.0}, "learning_rate must be above 0, got 0.0"),
-        (OptimConfig, {"learning_rate": float("nan")}, "learning_rate must be above 0, got nan"),
-        (OptimConfig, {"ema_decay": 1.0}, "ema_decay must be from 0 to below 1"),
-        (Adam, {"betas": (0.9, 1.0)}, "betas"),
-        (Adam, {"epsilon": 0.0}, "epsilon"),
-        (AdamW, {"weight_decay": -1.0}, "weight_decay"),
-        (AdamW, {"betas": (0.9, 1.0)}, "betas"),
-        (Constant, {"warmup_steps": -1}, "at least 0"),
-        (Noam, {"warmup_steps": 0}, "at least 1"),
-        (Cosine, {"min_ratio": 2.0}, "from 0 to 1"),
-    ],
-)
-def test_impossible_values_are_named(kind: Any, wrong: dict[str, object], named: str) -> None:
-    with pytest.raises(ValueError, match=named):
-        kind(**wrong)
 
 
 def test_decay_falls_on_matrices_only() -> None:

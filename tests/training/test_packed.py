@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from itertools import chain, islice
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import torch
 
 from triptych.errors import UserError
 from triptych.training.loading import batches as plans
-from triptych.training.loading.batches import Items, Ragged, cut, parts, plan_parts, shuffled
+from triptych.training.loading.batches import Items, Ragged, parts, plan_parts, shuffled
 from triptych.training.loading.loader import ResumableLoader
 from triptych.training.loading.packed import DESCRIPTION, Pack, PackWriter
 
@@ -89,23 +88,3 @@ def test_an_epoch_in_parts_holds_every_item_once(monkeypatch: pytest.MonkeyPatch
         resumed.load_state_dict(begun.state_dict())
         rest = [batch for _ in range(3) for batch in resumed]
         assert (taken + rest)[:26] == first + second
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells the memory")
-def test_reading_all_takes_the_memory_of_a_part(tmp_path: Path) -> None:
-    writer = PackWriter(tmp_path / "pack")
-    for _ in range(100):
-        writer.append("pixels", np.ones((1000, 1024), dtype=np.uint8))
-    writer.finish({"domain": "toy"})
-    pixels = Pack(tmp_path / "pack", "toy").array("pixels")
-
-    def take(items: Items, generator: torch.Generator | None) -> torch.Tensor:
-        return torch.from_numpy(pixels[items])
-
-    def resident() -> float:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
-
-    plan = plan_parts(len(pixels), lambda part, g: cut(part, 100), seed=0)
-    loader = ResumableLoader(len(pixels), plan, take, seed=0)
-    before = resident()
-    assert max(resident() - before for _ in loader) < 50, "of 100 MB"

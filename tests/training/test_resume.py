@@ -240,14 +240,6 @@ def test_best_score_survives_a_resume(tmp_path: Path) -> None:
     assert read_checkpoint(best)["triptych"]["metrics"]["nats_per_token"] == 4
 
 
-def test_says_from_where_it_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    go(tmp_path, "a", settings(max_steps=4), uneven=False)
-    capsys.readouterr()
-    go(tmp_path, "a", settings(), uneven=False, resume=True)
-    last = tmp_path / "a" / "checkpoints" / "last.ckpt"
-    assert f"Resuming from step 4, {last}." in capsys.readouterr().out
-
-
 def test_resuming_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"nothing to resume.*checkpoints"):
         go(tmp_path, "a", settings(), uneven=False, resume=True)

@@ -16,7 +16,7 @@ import torch
 import yaml
 from pytorch_lightning import Callback
 from test_resume import KillAt
-from toy_task import Batch, ToyTask, make_batch, train, train_loader, validation_loader, weights
+from toy_task import Batch, ToyTask, make_batch, train, train_loader, validation_loader
 
 from triptych.errors import Diverged, Interrupted, UserError
 from triptych.training.callbacks.signals import StopOnSignal
@@ -27,10 +27,14 @@ from triptych.training.loading import loader as loader_module
 from triptych.training.loading.batches import shuffled_batches
 from triptych.training.loading.loader import ResumableLoader
 from triptych.training.run.checkpoint import read_checkpoint
+from triptych.training.run.folder import Resume
 from triptych.training.run.settings import OptimConfig, RunConfig
 
 
-def run(tmp_path: Path, task: ToyTask | None = None, *, steps: int = 6, **more: Any) -> ToyTask:
+def run(
+    tmp_path: Path, task: ToyTask | None = None, *, steps: int = 6, resume: Resume = False,
+    loader: ResumableLoader | None = None, **more: Any,
+) -> ToyTask:  # fmt: skip
     task = task or ToyTask()
     trainer = {
         "max_steps": steps,
@@ -41,7 +45,7 @@ def run(tmp_path: Path, task: ToyTask | None = None, *, steps: int = 6, **more: 
         **more,
     }
     config = RunConfig(name="toy", directory=str(tmp_path), wandb="off")
-    train(task, train_loader(), validation_loader(), config, trainer)
+    train(task, loader or train_loader(), validation_loader(), config, trainer, resume)
     return task
 
 
@@ -54,16 +58,8 @@ def test_bf16_clips_gradients_beside_a_fused_optimiser(tmp_path: Path, algorithm
         def on_train_batch_end(self, trainer: Any, task: Any, *rest: Any) -> None:
             seen.append(max(float(p.grad.abs().max()) for p in task.parameters()))
 
-    config = RunConfig(name="toy", directory=str(tmp_path), wandb="off")
-    trainer = {
-        "max_steps": 3,
-        "precision": "bf16-mixed",
-        "accelerator": "cpu",
-        "gradient_clip_val": 1e-4,
-        "gradient_clip_algorithm": algorithm,
-        "callbacks": [Look()],
-    }
-    train(ToyTask(), train_loader(), validation_loader(), config, trainer)
+    clip = {"gradient_clip_val": 1e-4, "gradient_clip_algorithm": algorithm}
+    run(tmp_path, steps=3, precision="bf16-mixed", callbacks=[Look()], **clip)
     assert len(seen) == 3
     assert max(seen) <= 1.001e-4
 
@@ -79,15 +75,8 @@ def test_folder_holds_all_that_was_promised(tmp_path: Path) -> None:
     record = json.loads((folder / "versions.json").read_text(encoding="utf-8"))
     assert record["starts"][0]["torch"] == str(torch.__version__)
     rows = list(csv.DictReader((folder / "metrics.csv").open(encoding="utf-8")))
-    logged = [(row["step"], bool(row["train/loss"])) for row in rows]
-    assert logged == [
-        ("1", True),
-        ("2", True),
-        ("3", False),
-        ("4", True),
-        ("6", True),
-        ("6", False),
-    ]
+    logged = [(int(row["step"]), bool(row["train/loss"])) for row in rows]
+    assert logged == [(1, True), (2, True), (3, False), (4, True), (6, True), (6, False)]
     assert float(rows[-1]["val/nats_per_token"]) == pytest.approx(task.latest["nats_per_token"])
     assert rows[-1]["val/exact_match"] == "0.5"
     assert float(rows[-2]["time/tokens_per_s"]) > 0
@@ -125,28 +114,11 @@ def test_share_of_the_time_that_the_data_take_is_logged(
         return make_batch(items, generator)
 
     loader = ResumableLoader(21, shuffled_batches(21, 3), slowly, seed=5)
-    trainer = {
-        "max_steps": 9,
-        "log_every_n_steps": 3,
-        "val_check_interval": 4,
-        "check_val_every_n_epoch": None,
-        "accelerator": "cpu",
-    }
-    config = RunConfig(name="toy", directory=str(tmp_path), wandb="off")
-    train(Slow(), loader, validation_loader(), config, trainer)
+    run(tmp_path, Slow(), steps=9, loader=loader, log_every_n_steps=3, val_check_interval=4)
     file = tmp_path / "toy" / "metrics.csv"
     rows = [row for row in csv.DictReader(file.open(encoding="utf-8")) if row["train/loss"]]
     shares = [float(row["time/data_share"]) for row in rows if row["step"] in ("6", "9")]
     assert shares == [pytest.approx(making / (making + stepping))] * 2
-
-
-def test_checkpoint_rebuilds_the_task(tmp_path: Path) -> None:
-    task = run(tmp_path)
-    content = read_checkpoint(tmp_path / "toy" / "checkpoints" / "last.ckpt")
-    other = ToyTask(initial=9)
-    other.load_state_dict(content["state_dict"])
-    for name, value in weights(task).items():
-        assert torch.equal(value, weights(other)[name])
 
 
 def test_metrics_do_not_depend_on_the_batch_size_and_validation_equals_evaluate(
@@ -163,22 +135,6 @@ def test_metrics_do_not_depend_on_the_batch_size_and_validation_equals_evaluate(
         assert task.model.training, "evaluate puts the former mode back"
 
 
-def test_uniform_model_has_exactly_log_v() -> None:
-    task = ToyTask()
-    for parameter in task.parameters():
-        parameter.data.zero_()
-    metrics = task.metrics(sum_scores(task, task.score, validation_loader()))
-    assert metrics["nats_per_token"] == pytest.approx(2.302585092994046, rel=1e-7)
-
-
-def test_evaluate_tells_progress_and_skips_none() -> None:
-    told = []
-    batches = [*validation_loader(), None]
-    task = ToyTask()
-    sum_scores(task, task.score, batches, lambda done, of: told.append((done, of)))
-    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
-
-
 def test_validation_is_without_autocast_and_dropout(tmp_path: Path) -> None:
     seen = {}
 
@@ -191,14 +147,7 @@ def test_validation_is_without_autocast_and_dropout(tmp_path: Path) -> None:
             seen["score"] = (torch.is_autocast_enabled("cpu"), self.model.training)
             return super().score(batch)
 
-    config = RunConfig(name="toy", directory=str(tmp_path), wandb="off")
-    trainer = {
-        "precision": "bf16-mixed",
-        "max_steps": 3,
-        "val_check_interval": 3,
-        "accelerator": "cpu",
-    }
-    train(Look(), train_loader(), validation_loader(), config, trainer)
+    run(tmp_path, Look(), steps=3, precision="bf16-mixed")
     assert seen == {"training": (True, True), "score": (False, False)}
 
 
@@ -321,15 +270,9 @@ def test_cosine_ends_at_the_last_epoch(tmp_path: Path, steps: int) -> None:
 
 
 def test_impossible_run_settings_are_named() -> None:
-    for wrong, named in [
-        ({"name": ""}, "name is ''"),
-        ({"name": "../x"}, "name is"),
-        ({"seed": -1}, "seed must be from 0 .* got -1"),
-        ({"save_minutes": -1.0}, "save_minutes"),
-        ({"early_stopping_patience": 0}, "early_stopping_patience"),
-    ]:
-        with pytest.raises(ValueError, match=named):
-            RunConfig(**wrong)
+    for name in ("", "../x"):
+        with pytest.raises(ValueError, match=f"name is '{name}'"):
+            RunConfig(name=name)
 
 
 def test_a_run_that_fails_keeps_its_checkpoints(tmp_path: Path) -> None:
@@ -363,9 +306,7 @@ def test_a_best_file_without_a_score_is_not_called_best(
     run(tmp_path, limit_val_batches=0)
     checkpoints = tmp_path / "toy/checkpoints"
     shutil.copy(checkpoints / "last.ckpt", checkpoints / "best.ckpt")
-    more = {"max_steps": 9, "accelerator": "cpu", "limit_val_batches": 0}
-    config = RunConfig(name="toy", directory=str(tmp_path), wandb="off")
-    train(ToyTask(), train_loader(), validation_loader(), config, more, resume=True)
+    run(tmp_path, steps=9, limit_val_batches=0, resume=True)
     assert "Finished at step 9" in capsys.readouterr().out
 
 
@@ -380,9 +321,7 @@ def test_fast_dev_run_leaves_nothing_behind(
     assert "best" not in out
     run(tmp_path)
     kept = (tmp_path / "toy/checkpoints/last.ckpt").read_bytes()
-    more = {"max_steps": 12, "accelerator": "cpu", "fast_dev_run": 1}
-    config = RunConfig(name="toy", directory=str(tmp_path), wandb="off")
-    train(ToyTask(), train_loader(), validation_loader(), config, more, resume=True)
+    run(tmp_path, steps=12, fast_dev_run=1, resume=True)
     assert (tmp_path / "toy/checkpoints/last.ckpt").read_bytes() == kept
 
 
@@ -390,13 +329,7 @@ def test_resume_auto_begins_anew_after_a_kill_before_the_first_checkpoint(tmp_pa
     whole = run(tmp_path / "whole")
     run(tmp_path / "cut", steps=2)
     (tmp_path / "cut/toy/checkpoints/last.ckpt").unlink()
-    config = RunConfig(name="toy", directory=str(tmp_path / "cut"), wandb="off")
-    trainer = {"max_steps": 6, "val_check_interval": 3, "check_val_every_n_epoch": None}
-    task = ToyTask()
-    train(
-        task, train_loader(), validation_loader(), config,
-        {**trainer, "accelerator": "cpu", "log_every_n_steps": 2}, resume="auto",
-    )  # fmt: skip
+    task = run(tmp_path / "cut", resume="auto")
     assert task.seen == whole.seen
     steps = []
     for name in ("whole", "cut"):

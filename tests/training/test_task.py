@@ -14,7 +14,8 @@ from triptych.errors import Diverged
 from triptych.training.callbacks.checkpointing import KeepCheckpoints
 from triptych.training.engine import module
 from triptych.training.engine.speed import Throughput
-from triptych.training.run.checkpoint import code_commit, versions
+from triptych.training.run import checkpoint
+from triptych.training.run.checkpoint import code_commit
 
 
 def calm_task() -> ToyTask:
@@ -104,34 +105,16 @@ def test_nothing_is_saved_after_a_loss_that_was_not_finite(tmp_path: Any) -> Non
     assert not list(tmp_path.iterdir())
 
 
-def test_card_with_objects_is_refused() -> None:
-    class Wrong(ToyTask):
-        def __init__(self) -> None:
-            super().__init__()
-            super(ToyTask, self).__init__(self.model, self.config, {"file": object()})
-
-    with pytest.raises(TypeError, match="no plain form"):
-        Wrong()
-
-
-def test_versions_are_plain_and_commit_is_a_hash_or_none() -> None:
-    assert all(type(value) is str for value in versions().values())
-    commit = code_commit()
-    assert commit is None or len(commit.removesuffix("-dirty")) == 40
-
-
 def test_commit_is_none_in_a_foreign_repository(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     import subprocess
 
-    import triptych
-
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.org"]
     subprocess.run([*git, "init", "-q"], check=True)
     subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "theirs"], check=True)
     (tmp_path / "__init__.py").touch()
-    monkeypatch.setattr(triptych, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(checkpoint, "__file__", str(tmp_path / "training/run/checkpoint.py"))
     code_commit.cache_clear()
     assert code_commit() is None
     code_commit.cache_clear()

@@ -186,11 +186,7 @@ KEY = {"WANDB_API_KEY": "x" * 40}
 )
 @pytest.mark.usefixtures("home")
 def test_every_branch_of_the_mode(
-    wanted: str,
-    environment: dict[str, str],
-    mode: str,
-    word: str,
-    monkeypatch: pytest.MonkeyPatch,
+    wanted: str, environment: dict[str, str], mode: str, word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)

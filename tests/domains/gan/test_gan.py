@@ -17,7 +17,6 @@ from triptych.config.schema import from_plain
 from triptych.domains.gan import metrics
 from triptych.domains.gan import model as networks
 from triptych.domains.gan.config import Config
-from triptych.domains.gan.domain import GanAttentionOptions, GanSampleOptions
 from triptych.domains.gan.inference import restore
 from triptych.domains.gan.metrics import FrechetScore, Gaussian, frechet_distance
 from triptych.domains.gan.model import (
@@ -269,7 +268,7 @@ def test_a_step_updates_both_networks_at_their_own_rates(tmp_path: Path) -> None
         assert {float(s["step"]) for s in state["state"].values()} == {STEPS}
 
 
-@pytest.mark.parametrize("cut", [2, 3, 5])
+@pytest.mark.parametrize("cut", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_a_resumed_run_is_bit_exact(tmp_path: Path, cut: int) -> None:
     whole = go(settings(tmp_path, "whole"))
     go(settings(tmp_path, "cut"), cut)
@@ -305,24 +304,11 @@ def test_a_checkpoint_samples_scores_and_shows_attention(tmp_path: Path) -> None
     np.testing.assert_allclose(maps.sum((1, 2)), 1, rtol=1e-5)
 
 
-def test_the_commands_have_the_options_of_a_gan_alone(tmp_path: Path) -> None:
-    """No temperature, no completion, no layer: nothing is left to refuse but a number format."""
-    given = {"checkpoint": "x", "out": str(tmp_path)}
-    for options in (GanSampleOptions(**given), GanAttentionOptions(**given)):
-        names = vars(options).keys()
-        assert not names & {"temperature", "top_k", "complete", "upscale", "dtype", "layer", "head"}
-    model = restore(go(settings(tmp_path), 1))
-    with pytest.raises(UserError, match="int8"):
-        model.with_dtype("int8")
-
-
 def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     config = settings(tmp_path)
     for optim in (OptimConfig(Muon()), OptimConfig(schedule=Noam())):
         with pytest.raises(ValueError, match=r"Muon and optim\.schedule Noam"):
             replace(config, optim=optim)
-    with pytest.raises(ValueError, match="discriminator_rate"):
-        replace(config, discriminator_rate=0.0)
     with pytest.raises(ValueError, match="channels is 4; self-attention"):
         ModelConfig(channels=4)
     assert ModelConfig(channels=4, attention_side=None).channels == 4
@@ -333,8 +319,7 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "shape"),
-    [("digits", (8, 8, 1)), ("mnist", (28, 28, 1)), ("cifar10", (32, 32, 3))],
+    ("path", "shape"), [("digits", (8, 8, 1)), ("mnist", (28, 28, 1)), ("cifar10", (32, 32, 3))]
 )
 def test_a_shipped_config_builds_and_generates(path: str, shape: tuple[int, int, int]) -> None:
     content = yaml.safe_load((CONFIGS / f"{path}-gan.yaml").read_text(encoding="utf-8"))

@@ -169,13 +169,3 @@ def test_settings_that_cannot_be_resampled_are_refused() -> None:
         )
     with pytest.raises(UserError, match="labels are needed"):
         model_of().complete(images, filled)
-
-
-def test_hidden_pixels_have_one_colour() -> None:
-    filled = filled_pixels("left", 4, 6).numpy()
-    scaled = render.to_bytes(pictures(), LEVELS)
-    shown = render.hide(scaled, filled)
-    assert (shown[:, filled] == render.HIDDEN).all()
-    assert np.array_equal(shown[:, ~filled], scaled[:, ~filled])
-    grey = render.in_colour(scaled[..., :1])
-    assert np.array_equal(grey[..., 2], scaled[..., 0])

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from triptych.domains.image.metrics import histogram_bits_per_dim
-from triptych.domains.pictures.sources import Digits
 
 
 def test_histogram_by_hand() -> None:
@@ -23,9 +22,3 @@ def test_histogram_that_saw_nothing_is_uniform() -> None:
     nothing = torch.zeros(0, 2, 3, 1, dtype=torch.uint8)
     held_out = torch.randint(0, 17, (5, 2, 3, 1), dtype=torch.uint8)
     assert histogram_bits_per_dim(nothing, held_out, 17) == pytest.approx(math.log2(17))
-
-
-def test_histogram_of_the_digits() -> None:
-    pytest.importorskip("sklearn")
-    train, test = (Digits().load(split).pixels for split in ("train", "test"))
-    assert histogram_bits_per_dim(train, test, 17) == pytest.approx(2.42, abs=0.02)

@@ -34,11 +34,6 @@ def plain(path: Path) -> dict[str, Any]:
     return content
 
 
-def test_all_are_here() -> None:
-    names = {path.stem for path in CONFIGS}
-    assert {"digits", "mnist", "cifar10", "cifar10-logistics", "folder", "copied-rows"} <= names
-
-
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_a_shipped_config_is_complete_and_builds(path: Path) -> None:
     content = plain(path)
@@ -59,19 +54,3 @@ def test_a_shipped_config_is_complete_and_builds(path: Path) -> None:
     assert nats.shape == (1, model.order.length)
     assert torch.isfinite(nats).all()
     assert torch.equal(model.to_images(model.to_sequence(images)), images)
-
-
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_no_option_is_left_to_the_default_unseen(path: Path) -> None:
-    content = plain(path)
-    for part, keys in {
-        "data": {"source", "bits", "batch_size", "evaluation_batch_size", "samples"},
-        "model": {"transformer", "head", "class_conditional"},
-        "optim": {"optimizer", "learning_rate", "schedule"},
-        "run": {"name", "directory", "seed"},
-        "trainer": {"max_steps", "val_check_interval", "gradient_clip_val", "precision"},
-    }.items():
-        assert keys <= set(content[part]), f"{part} lacks {keys - set(content[part])}"
-    assert "warmup_steps" in content["optim"]["schedule"]["init_args"]
-    if not content["optim"]["optimizer"]["class_path"].endswith(".Adam"):
-        assert "weight_decay" in content["optim"]["optimizer"]["init_args"]

@@ -155,13 +155,6 @@ def test_rotary_positions_of_the_decoder_leave_the_encoder_its_own() -> None:
     assert torch.isfinite(model.nll(images())).all()
 
 
-def test_an_untrained_model_is_uniform() -> None:
-    model = model_of().full_model
-    for parameter in model.core.head.parameters():
-        nn.init.zeros_(parameter)
-    assert model.nll(images()).mean().item() == pytest.approx(np.log(LEVELS), abs=1e-6)
-
-
 @pytest.mark.parametrize("factor", [3, 4, 5])
 def test_a_factor_that_does_not_divide_is_refused(factor: int) -> None:
     with pytest.raises(ValueError, match=f"factor {factor} does not divide"):

@@ -48,13 +48,6 @@ def test_rates_are_those_of_the_paper() -> None:
     assert set(swapped.tolist()) == set(range(UNK + 1, V))
 
 
-def test_special_ids_are_never_predicted_or_changed() -> None:
-    special = torch.tensor([PAD, CLS, SEP, MASK]).repeat(5_000)
-    read, predicted = MaskRates(predicted=0.99).apply(special, KNOWN, torch.Generator())
-    assert not predicted.any()
-    assert torch.equal(read, special)
-
-
 @pytest.mark.parametrize("rates", [(0.0, 0.8, 0.1), (1.0, 0.8, 0.1), (0.15, 0.8, 0.3)])
 def test_impossible_rates_are_refused(rates: tuple[float, float, float]) -> None:
     with pytest.raises(ValueError, match=r"expected|must be"):

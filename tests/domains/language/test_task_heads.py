@@ -195,11 +195,6 @@ def test_a_pooler_is_taken_over_where_both_models_have_one(
         assert torch.equal(weight, weights[first])
 
 
-def test_a_decoder_has_no_pooling() -> None:
-    with pytest.raises(ValueError, match="pooling is mean"):
-        Classification(base="decoder", pooling="mean")
-
-
 def test_the_longer_text_of_a_pair_is_cut() -> None:
     long, short = list(range(10, 30)), [40, 41]
     row = join_texts([long, short], 12, with_cls=True)

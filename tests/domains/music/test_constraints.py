@@ -16,16 +16,11 @@ from tiny_music import Chorales, Performances, tiny_model
 from triptych.decoding.constraints import ByPriority, at_the_end
 from triptych.decoding.generate import CompiledSteps, generate
 from triptych.decoding.sampling import Draft, LogitsConstraint, SampleRequest, Sampling
-from triptych.domains.music.constraints import (
-    SCALES,
-    ConstraintOptions,
-    parse_ranges,
-    parse_scale,
-)
+from triptych.domains.music.constraints import SCALES, ConstraintOptions, parse_ranges, parse_scale
 from triptych.domains.music.domain import MusicSampleOptions
 from triptych.domains.music.generation import continue_tokens, sample_pieces
 from triptych.domains.music.inference import MusicModel
-from triptych.domains.music.midi import midi_bytes, parse_midi
+from triptych.domains.music.midi import midi_bytes
 from triptych.domains.music.notes import SILENT, Notes, on_grid, voice_grid
 from triptych.domains.music.statistics import voice_leading
 from triptych.domains.music.tokenizers.base import MusicTokenizer
@@ -448,18 +443,13 @@ def test_ranges() -> None:
     ("wrong", "says"),
     [
         ({"scale": "H:major"}, "scale is 'H:major'; expected a note from A to G"),
-        ({"scale": "C"}, "scale is 'C'"),
         ({"scale": "C:dorian"}, ", ".join(SCALES)),
         ({"ranges": "84-48"}, "ranges has '84-48'; expected a lowest and then a highest"),
-        ({"ranges": "48"}, "ranges has '48'; expected two MIDI pitches"),
         ({"ranges": "100-128"}, "at most 127"),
         ({"ranges": "bass=40-50,bass=40-52"}, "one range for a voice"),
         ({"ranges": "40-50,bass=40-52"}, "one range for all voices"),
         ({"grid": 0.0}, "grid must be at least 0.01 seconds, got 0"),
-        ({"grid": math.inf}, "grid must be at least"),
-        ({"grid": math.nan}, "grid must be at least"),
         ({"max_polyphony": 0}, "max_polyphony must be at least 1, got 0"),
-        ({"no_repeat": 0}, "no_repeat must be at least 1, got 0"),
     ],
     ids=str,
 )
@@ -473,14 +463,11 @@ def test_impossible_options(wrong: dict[str, Any], says: str) -> None:
     [
         (PIANIST, {"no_parallels": True}, "no_parallels cannot constrain .* written as events"),
         (CHOIR, {"grid": 0.125}, "grid cannot constrain .* written as chorales; .* no_parallels"),
-        (CHOIR, {"max_polyphony": 3}, "max_polyphony cannot constrain"),
         (CHOIR, {"ranges": "20-30"}, "ranges gives the soprano the pitches 20-30, .* 36 to 81"),
-        (CHOIR, {"ranges": "bass=90-99"}, "ranges gives the bass the pitches 90-99"),
         (CHOIR, {"ranges": "cantus=40-50"}, "the voice 'cantus'; expected soprano, alto"),
         (CHOIR, {"ranges": "bass=49-49", "scale": "C:major"}, "no pitch from 49 to 49.* the bass"),
         (PIANIST, {"ranges": "61-61", "scale": "C:major"}, "no pitch from 61 to 61"),
         (PIANIST, {"ranges": "bass=40-60"}, "a performance has no voices"),
-        (PIANIST, {"ranges": "textbook"}, "a performance has no voices"),
     ],
     ids=lambda value: None if isinstance(value, MusicModel) else str(value),
 )
@@ -489,15 +476,6 @@ def test_options_that_the_music_does_not_have(
 ) -> None:
     with pytest.raises(UserError, match=says):
         model.sample(1, length=4, constraints=ConstraintOptions(**wrong))
-
-
-def test_no_options_change_nothing() -> None:
-    plain, same = (
-        [midi_bytes(midi) for midi in CHOIR.sample(2, length=20, constraints=constraints)]
-        for constraints in (None, ConstraintOptions())
-    )
-    assert plain == same
-    assert parse_midi(plain[0], name="x").parts
 
 
 def test_a_tokenizer_offers_its_own_constraints() -> None:

@@ -65,12 +65,6 @@ def windows(pieces, config, batch_size):
     return evaluation_batches(pieces, config.model_settings(), batch_size=batch_size)
 
 
-def test_padding_is_no_id_of_any_representation():
-    for kind in (ChoraleTokenizer(), EventTokenizer()):
-        assert PADDING < 0 <= kind.vocabulary_size
-    assert PADDING == NO_PREVIOUS == -1  # what the core takes for "no token before"
-
-
 @pytest.mark.parametrize("n_tokens", [1, 5, 8, 9, 12, 13, 100])
 @pytest.mark.parametrize("overlap", [0, 3, 7])
 def test_each_token_is_scored_once_with_its_context(n_tokens, overlap):
@@ -177,15 +171,6 @@ def test_crops_are_transposed_with_what_stands_before_them():
     assert len(shifts) > 5
 
 
-def test_training_batches_depend_on_the_seed_alone():
-    def run(seed):
-        loader = crops(chorales([100, 70, 33]), settings(), seed=seed)
-        return [batch.values.tolist() for _ in range(2) for batch in loader]
-
-    assert run(3) == run(3)
-    assert run(3) != run(4)
-
-
 def test_performances_end_with_end_and_chorales_do_not(busy_piece, sounding):
     kind = EventTokenizer()
     tokens = kind.tokens(sounding(busy_piece(0)))
@@ -225,11 +210,7 @@ def test_performance_crops_start_anywhere_and_reach_the_end(busy_piece, sounding
     ("changes", "words"),
     [
         ({"sequence_length": 100}, "sequence_length must be a multiple of 64 tokens"),
-        ({"overlap": 10}, "overlap must be a multiple of 64 tokens"),
         ({"overlap": 128}, "overlap must be less than sequence_length"),
-        ({"overlap": -64}, "overlap must be"),
-        ({"batch_size": 0}, "batch_size must be at least 1"),
-        ({"samples": -1}, "samples"),
     ],
 )
 def test_impossible_settings_are_refused(changes, words):

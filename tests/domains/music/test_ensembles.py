@@ -10,11 +10,7 @@ import numpy as np
 import pytest
 
 from triptych.domains.music.musicxml import TICKS_PER_QUARTER, read_musicxml, score_to_midi
-from triptych.domains.music.sources.music21 import (
-    Music21Ensembles,
-    all_ensembles,
-    read_ensemble,
-)
+from triptych.domains.music.sources.music21 import Music21Ensembles, all_ensembles, read_ensemble
 from triptych.domains.music.tokenizers.remi import RemiTokenizer
 
 needs_packages = pytest.mark.skipif(

@@ -9,7 +9,7 @@ import numpy as np
 import pretty_midi
 import pytest
 import torch
-from enumerable import LEVELS, assert_distributed_as, categorical, enumerated, given
+from enumerable import LEVELS, categorical
 from random_head import with_random_head
 
 from triptych.core.attention.relative import Relative
@@ -132,26 +132,6 @@ def test_missing_voices_and_other_music_are_refused() -> None:
         CHORALES.given(parsed(without_alto), "soprano,alto")
     with pytest.raises(UserError, match="no voices or bars"):
         EventTokenizer().given(parsed(CHORALE), "soprano")
-
-
-@pytest.mark.slow
-def test_the_rest_of_a_tiny_chorale_has_the_exact_conditional_distribution() -> None:
-    """Two voices and three steps of three pitches; the second voice is given."""
-    model = categorical(1.0, Relative(max_distance=6))
-    fixed = {1: 2, 3: 0, 5: 1}
-    exact, every = enumerated(model, fixed), given(fixed)
-
-    def completed(**how: int) -> torch.Tensor:
-        found = complete_tokens(
-            model, SampleRequest(given=every, seed=3), window=6, overlap=2, **how
-        )
-        assert (found[every.known] == every.values[every.known]).all()
-        return found
-
-    assert_distributed_as(completed(particles=1, passes=12), exact)
-    assert_distributed_as(completed(particles=60), exact)
-    with pytest.raises(AssertionError):
-        assert_distributed_as(completed(particles=1), exact)
 
 
 def test_given_tokens_are_forced_in_every_window() -> None:

@@ -272,14 +272,6 @@ def test_an_evaluation_names_its_counts(choir):
     assert len(result.details["nats_per_token_of"]) == 3
 
 
-def test_limit_and_batch_size(choir):
-    assert choir.evaluate("test", limit=2).count == 2
-    one, many = (choir.evaluate("test", batch_size=size).metrics for size in (1, 64))
-    assert one["nats_per_token"] == pytest.approx(many["nats_per_token"], abs=1e-6)
-    with pytest.raises(UserError, match="there is no split 'exam'"):
-        choir.evaluate("exam")
-
-
 def test_data_names_another_folder(choir, tmp_path, busy_piece):
     with pytest.raises(UserError, match="reads no folder"):
         choir.evaluate(data=tmp_path)
@@ -308,13 +300,6 @@ def test_a_checkpoint_is_enough(tmp_path):
         assert midi_bytes(again.sample(1, length=20)[0]) == expected
 
 
-def test_a_primer_in_memory_is_what_its_file_is(choir, tmp_path, make_piano):
-    primer = make_piano([(60, 0, 1, 64), (64, 1, 2, 64)])
-    path = write_midi(primer, tmp_path / "a.mid")
-    one, two = (choir.sample(1, length=8, primer=given)[0] for given in (primer, path))
-    assert midi_bytes(one) == midi_bytes(two)
-
-
 def test_the_last_wait_is_cut_to_the_seconds_that_were_asked_for():
     """0.4 s and then 0.7 s, behind a prompt of a second: of 0.5 s 0.1 s are left."""
     tokens = np.array([SHIFT + 99, 60, SHIFT + 39, 60, SHIFT + 69, END, END])
@@ -325,13 +310,6 @@ def test_the_last_wait_is_cut_to_the_seconds_that_were_asked_for():
         assert kind.trim(tokens, seconds=seconds, n_prompt=2).tolist() == tokens.tolist()
     nothing = np.array([SHIFT + 99, 60, END])
     assert kind.trim(nothing, seconds=0.5, n_prompt=2).tolist() == nothing.tolist()
-
-
-def test_a_primer_of_drums_is_told(pianist, make_piano):
-    drums = make_piano([(40, 0, 1, 64)])
-    drums.instruments[0].is_drum = True
-    with pytest.raises(UserError, match="no notes but drums"):
-        pianist.sample(1, length=20, primer=drums)
 
 
 # Statistics

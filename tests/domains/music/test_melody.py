@@ -138,11 +138,7 @@ def test_the_melody_is_cut_where_a_chorale_window_is():
 def test_training_crops_have_the_melody_of_their_own_tokens():
     """Transposed with them; the loader's state goes on with the same melodies."""
     config = DataConfig(
-        source=PIECES,
-        sequence_length=64,
-        overlap=0,
-        batch_size=2,
-        augmentation=Augmentation(4),
+        source=PIECES, sequence_length=64, overlap=0, batch_size=2, augmentation=Augmentation(4)
     )
     read = config.source.load("train", CHORALES)
     pieces = TrainingPieces.of(read, CHORALES, config.augmentation)

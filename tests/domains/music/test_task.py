@@ -7,7 +7,6 @@ import pytest
 import torch
 from random_head import with_random_head
 
-from triptych.config.schema import from_plain, to_plain
 from triptych.core.attention.full import Full
 from triptych.core.attention.relative import Relative
 from triptych.core.layers import GELU
@@ -28,7 +27,6 @@ from triptych.domains.music.generation import sample_pieces
 from triptych.domains.music.inference import restore
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.sources.chorales import JSBChorales
-from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.music.task import MusicTrainingModule, prepare
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
@@ -161,28 +159,6 @@ def test_padding_changes_neither_loss_nor_gradient(task):
         torch.testing.assert_close(one, other)
 
 
-def test_a_few_steps_learn():
-    settings = config()
-    task, loader, validation = prepare(settings)
-    first = task.metrics(sum_scores(task, task.score, validation))
-    optimizer = torch.optim.Adam(task.parameters(), lr=1e-2)
-    for _ in range(15):
-        for batch in loader:
-            loss, _ = task.training_loss(batch)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    last = task.metrics(sum_scores(task, task.score, validation))
-    assert last["nats_per_token"] < 0.6 * first["nats_per_token"]
-
-
-def test_prepare_says_what_to_beat(capsys):
-    prepare(config())
-    told = capsys.readouterr().err
-    assert "uniform 3.850" in told
-    assert "voice and previous pitch" in told
-
-
 def test_prepare_is_a_function_of_the_seed():
     one, two = (prepare(config())[0].state_dict() for _ in range(2))
     assert all(torch.equal(one[name], two[name]) for name in one)
@@ -205,14 +181,6 @@ def test_a_checkpoint_of_another_vocabulary_is_refused():
         metadata = {**task.metadata, "vocabulary": {**task.metadata["vocabulary"], **change}}
         with pytest.raises(UserError, match="was trained with the tokenizer"):
             restore({"triptych": metadata, "state_dict": task.state_dict()})
-
-
-def test_settings_survive_plain_form():
-    settings = replace(
-        config(attention=Relative(max_distance=7)),
-        data=DataConfig(source=MidiFolder("x", limit=3), augmentation=Augmentation(transpose=1)),
-    )
-    assert from_plain(Config, to_plain(settings)) == settings
 
 
 def test_sample_files_are_written_and_listed(task, tmp_path):

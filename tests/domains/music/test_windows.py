@@ -156,18 +156,8 @@ def test_longer_windows_with_smaller_weights():
             {"sequence_length": 128},
             "windows of 128 tokens: this variant serves 64 positions",
         ),
-        (
-            WithTable(),
-            {"sequence_length": 128},
-            r"size mismatch for .*table",
-        ),
+        (WithTable(), {"sequence_length": 128}, r"size mismatch for .*table"),
         (Full(), {"sequence_length": 100}, "sequence_length must be a multiple of 64"),
-        (Full(), {"sequence_length": 0}, "sequence_length must be at least 1"),
-        (
-            Full(),
-            {"sequence_length": 128, "overlap": 128},
-            "overlap must be less than sequence_length",
-        ),
     ],
 )
 def test_windows_that_cannot_be_are_told_in_a_sentence(attention, options, says):

@@ -10,7 +10,6 @@ import torch
 from PIL import Image
 
 from triptych.domains.pictures import render
-from triptych.errors import UserError
 
 
 @pytest.mark.parametrize("levels", [2, 4, 16, 17, 100, 255, 256])
@@ -21,11 +20,6 @@ def test_scaling_never_wraps_keeps_order_and_both_ends(levels: int) -> None:
     assert (np.diff(scaled) > 0).all()
     exact = np.arange(levels) * 255 / (levels - 1)
     assert np.abs(scaled - exact).max() <= 0.5
-
-
-def test_256_levels_stay_as_they_are() -> None:
-    values = torch.arange(256, dtype=torch.uint8)
-    assert render.to_bytes(values, 256).tolist() == list(range(256))
 
 
 def test_a_grid_does_not_stretch_what_it_holds(tmp_path: Path) -> None:
@@ -57,9 +51,3 @@ def test_the_file_holds_the_array(tmp_path: Path, channels: int) -> None:
     read = np.asarray(Image.open(tmp_path / "new" / "grid.png"))
     assert np.array_equal(read if channels == 3 else read[..., None], array)
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["grid.png"]
-
-
-def test_a_folder_that_is_a_file_is_told(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot be written"):
-        render.write_png(tmp_path / "file" / "a.png", np.zeros((2, 2, 1), dtype=np.uint8))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -120,27 +119,11 @@ def test_a_perfect_model_scores_what_the_law_scores(model: ImageModel) -> None:
         assert found.details["source_entropy"] == TINY.entropy()
 
 
-def test_a_model_that_knows_nothing_is_worse_than_the_law(model: ImageModel) -> None:
-    found = model.evaluate("validation")
-    n_dims = TINY.load("validation").pixels.numel()
-    assert found.metrics["bits_per_dim"] > law_nats("validation") / n_dims / math.log(2)
-
-
 def test_other_levels_are_refused_as_they_have_another_law() -> None:
     with pytest.raises(UserError, match="256 levels"):
         DataConfig(source=TINY, bits=2).read("test")
 
 
-@pytest.mark.parametrize(
-    ("wrong", "says"),
-    [
-        ({"height": 0}, "at least 1"),
-        ({"levels": 1}, "from 2 to 128"),
-        ({"levels": 129}, "from 2 to 128"),
-        ({"change": 0.0}, "above 0"),
-        ({"test_size": 0}, "at least 1"),
-    ],
-)
-def test_impossible_settings_are_refused(wrong: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        CopiedRows(**wrong)
+def test_an_impossible_number_of_levels_is_refused() -> None:
+    with pytest.raises(ValueError, match="from 2 to 128"):
+        CopiedRows(levels=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 
 import numpy as np
@@ -16,7 +15,6 @@ from triptych.domains.translation.search import pad_rows
 from triptych.text.batches import plan_batches
 from triptych.text.byte_level import BytePairs
 from triptych.text.tokenizer import PAD
-from triptych.training.loading.batches import cut, padding_share
 
 WORDS = ["ein", "Hund", "läuft", "über", "die", "große", "Wiese", "und", "bellt"]
 
@@ -43,76 +41,12 @@ def planned(pairs: EncodedPairs, seed: int | None, budget: int = 200) -> list[li
     return [batch.tolist() for batch in plan]
 
 
-@pytest.mark.parametrize("seed", [None, 0])
-def test_every_pair_is_in_exactly_one_batch(pairs: EncodedPairs, seed: int | None) -> None:
-    batches = planned(pairs, seed)
-    assert sorted(index for batch in batches for index in batch) == list(range(500))
-    assert all(batches)
-
-
 def test_padded_batches_stay_within_the_budget_on_both_sides(pairs: EncodedPairs) -> None:
     for indices in planned(pairs, 0):
         batch = pairs.batch(indices)
         assert batch.source.numel() <= 200
         assert batch.expected.numel() <= 200
         assert batch.target_input.shape == batch.expected.shape
-
-
-def test_batches_are_filled_and_of_like_length(pairs: EncodedPairs) -> None:
-    """Pairs whose sides have nothing to do with each other: the worst case."""
-    batches = [pairs.batch(indices) for indices in planned(pairs, 0)]
-    sides = [side for batch in batches for side in (batch.source, batch.expected)]
-    padding = sum(int((side == PAD).sum()) for side in sides)
-    assert padding / sum(side.numel() for side in sides) < 0.16
-    least = int(pairs.sizes(range(len(pairs))).sum() / 2 / 200)
-    assert len(batches) < 2 * least
-
-
-def test_batches_are_even_on_both_sides(pairs: EncodedPairs) -> None:
-    """Sides of like length, as translations have: the usual sorting pads one of them."""
-    numbers = np.random.default_rng(0)
-    longer = numbers.integers(4, 40, 20_000)
-    both = np.stack([longer, np.maximum(2, longer + numbers.normal(0, 4, 20_000).astype(int))])
-    generator = torch.Generator().manual_seed(0)
-    ours = plan_batches(both.T, 2048, generator)
-    share = padding_share(ours, *both)
-    assert share < 0.03
-    assert max(padding_share(ours, side) for side in both) < 0.04
-    usual = cut(np.lexsort(both).tolist(), 20_000 // len(ours))
-    assert share < 0.6 * padding_share(usual, *both)
-    fullest = sum(np.maximum(*both)) / 2048
-    assert len(ours) < 1.04 * fullest
-
-
-def test_the_plan_is_a_function_of_the_generator(pairs: EncodedPairs) -> None:
-    assert planned(pairs, 3) == planned(pairs, 3)
-    assert planned(pairs, 3) != planned(pairs, 4)
-    assert planned(pairs, None) == planned(pairs, None)
-
-
-def test_batches_come_in_random_order_in_training_and_sorted_in_scoring(
-    pairs: EncodedPairs,
-) -> None:
-    def longest(batches: list[list[int]]) -> list[int]:
-        return [int(pairs.lengths[batch].max()) for batch in batches]
-
-    assert longest(planned(pairs, None)) == sorted(longest(planned(pairs, None)))
-    rising = [a <= b for a, b in itertools.pairwise(longest(planned(pairs, 0)))]
-    assert 0.3 < sum(rising) / len(rising) < 0.8
-
-
-def test_epochs_mix_pairs_and_not_batches_alone(pairs: EncodedPairs) -> None:
-    first, second = ({frozenset(batch) for batch in planned(pairs, seed)} for seed in (0, 1))
-    assert len(first & second) < len(first) / 2
-
-
-def test_a_pair_longer_than_the_budget_has_a_batch_of_its_own(pairs: EncodedPairs) -> None:
-    batches = planned(pairs, None, budget=10)
-    longest = pairs.lengths
-    alone = [batch for batch in batches if max(longest[i] for i in batch) > 10]
-    assert alone
-    assert all(len(batch) == 1 for batch in alone)
-    assert sorted(index for batch in batches for index in batch) == list(range(500))
 
 
 def test_no_pairs_make_no_batches() -> None:

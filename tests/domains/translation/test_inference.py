@@ -181,14 +181,6 @@ def test_n_best_gives_different_texts_best_first(translator: TranslationModel) -
     assert found[0][0] == translator.translate(["seven hundred and five"], beam=4)[0]
 
 
-def test_a_line_of_a_thousand_words_beside_short_ones(translator: TranslationModel) -> None:
-    lines = ["seven", "nine hundred and four " * 250, "six"]
-    assert len(lines[1].split()) == 1_000
-    found = translator.translate(lines, beam=2)
-    assert len(found) == 3
-    assert [found[0], found[2]] == translator.translate(["seven", "six"], beam=2)
-
-
 def test_a_translation_has_at_most_fifty_tokens_more_than_its_source(
     translator: TranslationModel, taught: TranslationTrainingModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,14 +271,6 @@ def test_rows_are_planned_by_length_and_long_ones_get_room() -> None:
     assert [len(batch) for batch in plan_rows(dict.fromkeys(range(10), 4), 4)] == [4, 4, 2]
 
 
-@pytest.mark.parametrize("options", [{"beam": 0}, {"n_best": 0}, {"n_best": 5, "beam": 4}])
-def test_impossible_options_are_refused(
-    translator: TranslationModel, options: dict[str, int]
-) -> None:
-    with pytest.raises(UserError, match="expected from 1 to beam"):
-        translator.translate(["seven"], **options)
-
-
 def test_other_mistakes_are_named(translator: TranslationModel) -> None:
     with pytest.raises(UserError, match="length_penalty must be 0"):
         translator.translate(["seven"], length_penalty="long")
@@ -362,14 +346,6 @@ def test_a_split_is_scored_whole_with_signatures_and_samples(translator: Transla
     assert result.details["vocabulary"]["target"] == len(translator.vocabulary.target)
 
 
-def test_numbers_are_scored_by_character_and_say_what_is_missing(
-    translator: TranslationModel,
-) -> None:
-    details = translator.evaluate("test", beam=1, limit=2).details
-    assert details["labels"].keys() == details["signatures"].keys() == {"bleu", "chrf"}
-    assert "by character" in details["not_scored"]["bleu_papers"]
-
-
 def test_an_evaluation_searches_as_it_is_told(translator: TranslationModel) -> None:
     pairs = translator.data_settings.source.items("test")
     sources = [source for source, _ in pairs]
@@ -386,12 +362,6 @@ def test_an_evaluation_searches_as_it_is_told(translator: TranslationModel) -> N
         assert found[-1] == translator.translate(sources, **search)
     assert found[0] != found[1]
     assert found[1] != found[2]
-
-
-def test_a_limit_scores_the_first_lines(translator: TranslationModel) -> None:
-    result = translator.evaluate("validation", beam=1, limit=3)
-    assert result.count == 3
-    assert len(result.details["hypotheses"]) == 3
 
 
 def test_another_folder_may_hold_the_data(

@@ -92,29 +92,16 @@ def test_the_two_kinds_of_bleu_cannot_be_confused() -> None:
     without = score_translations(HYPOTHESES, REFERENCES, tokenizer="13a")
     assert list(scores.metrics) == ["bleu", "bleu_papers", "chrf", "exact_match"]
     assert scores.metrics["bleu"] == without.metrics["bleu"] != scores.metrics["bleu_papers"]
-    assert scores.metrics["bleu"] == scores.metrics["bleu"]
-    assert scores.metrics["bleu_papers"] == scores.metrics["bleu_papers"]
-    assert "bleu_papers" not in without.metrics
     assert list(without.metrics) == ["bleu", "chrf", "exact_match"]
     details = scores.details
     assert details["labels"].keys() == details["signatures"].keys()
     assert "not_scored" not in details
-    assert "true case" in details["labels"]["bleu"]
-    assert "raw text" in details["labels"]["bleu"]
-    assert "lowercased" in details["labels"]["bleu_papers"]
     assert "not to be compared" in details["labels"]["bleu_papers"]
     assert "case:mixed" in details["signatures"]["bleu"]
     stages = details["signatures"]["bleu_papers"]
-    parts = [
-        "lowercase:python",
-        "normalise:sacremoses[de,perl_parity]",
-        "tokenise:sacremoses[de,escape]",
-        f"sacremoses:{version('sacremoses')}",
-        "case:lc",
-        "tok:none",
-        "smooth:none",
-        f"version:{version('sacrebleu')}",
-    ]
+    parts = ["lowercase:python", "normalise:sacremoses[de,perl_parity]"]
+    parts += ["tokenise:sacremoses[de,escape]", f"sacremoses:{version('sacremoses')}"]
+    parts += ["case:lc", "tok:none", "smooth:none", f"version:{version('sacrebleu')}"]
     assert [stages.index(part) for part in parts] == sorted(stages.index(part) for part in parts)
 
 
@@ -128,7 +115,6 @@ def test_other_languages_have_a_reason(language: str) -> None:
     reason = f"no tokenisation into words for the language {language}"
     assert reason in str(papers_bleu_unavailable(language))
     scores = score_translations(["a"], ["a"], tokenizer="13a", papers_language=language)
-    assert "bleu_papers" not in scores.metrics
     assert "bleu_papers" not in scores.metrics
     assert scores.details["not_scored"] == {"bleu_papers": papers_bleu_unavailable(language)}
     assert scores.details["signatures"].keys() == {"bleu", "chrf"}

@@ -325,23 +325,6 @@ def test_one_table_without_splits_is_shared_out_too(tmp_path: Path) -> None:
     assert 10 < len(corpus.items("validation")) < 55
 
 
-@pytest.mark.parametrize(
-    ("shares", "says"),
-    [
-        ({"validation_share": 1.0}, "validation_share must be from 0 to below 1"),
-        ({"test_share": -0.1}, "test_share must be from 0 to below 1"),
-        ({"validation_share": 0.5, "test_share": 0.5}, "leave items to train on"),
-        (
-            {"validation_share": 0.1, "files": {"train": ["a | b"], "validation": ["c | d"]}},
-            "one of both",
-        ),
-    ],
-)
-def test_impossible_shares_are_told(shares: dict, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        ParallelText(**{"files": {"train": ["a | b"]}, **shares})
-
-
 def test_a_folder_may_lie_in_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "texts").mkdir()

@@ -90,10 +90,7 @@ def test_words_are_those_of_the_two_languages() -> None:
         ({"source_language": "fr"}, "source_language is fr .* two of en, de, ko"),
         ({"target_language": "en"}, "target_language is en; expected two of"),
         ({"low": 5, "high": 4}, "as many values from low 5 to high 4"),
-        ({"low": -1}, "from low -1"),
         ({"high": 1_000_000}, "within 0 to 999,999"),
-        ({"train_size": 0}, "at least 1"),
-        ({"small_value_bias": -1.0}, "at least 0"),
         ({"train_size": 961}, "add up to 1,001; .* low 0 to high 999"),
     ],
 )
@@ -247,11 +244,7 @@ def test_evaluation_reports_the_entropy_of_the_source(task: TranslationTrainingM
     ("wrong", "says"),
     [
         ({"n_words": 1}, "2 to 26"),
-        ({"n_words": 27}, "2 to 26"),
-        ({"min_words": 0}, "min_words must be at least 1"),
         ({"min_words": 11}, "at least min_words"),
-        ({"change": 0.0}, "above 0"),
-        ({"validation_size": 0}, "at least 1"),
     ],
 )
 def test_impossible_sentence_settings_are_refused(wrong: dict[str, Any], says: str) -> None:
