@@ -2,7 +2,7 @@
 
 The settings files lie in configs/ of the repository, the recipes in scripts/recipes/, and both in
 the package `triptych` of a wheel. An editable install copies nothing: `triptych.shipped_configs`
-and `triptych.cli.recipes` find the folders of the repository.
+and `triptych.tools.recipes` find the folders of the repository.
 """
 
 from __future__ import annotations

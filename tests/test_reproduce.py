@@ -17,9 +17,9 @@ import pytest
 import yaml
 
 from triptych.cli import main as cli
-from triptych.cli import recipes
 from triptych.config.schema import from_plain
 from triptych.errors import UserError
+from triptych.tools import recipes
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))

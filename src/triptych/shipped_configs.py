@@ -31,13 +31,11 @@ def find_all(domain: str) -> dict[str, Path]:
     if FOLDER is None:
         return {}
     files = sorted(FOLDER.rglob(f"{domain}/*.yaml"), key=lambda file: (len(file.parts), file))
-    return {_short(file, domain): file for file in files}
+    return {_short(str(f.relative_to(FOLDER).with_suffix("")), domain): f for f in files}
 
 
-def _short(file: Path, domain: str) -> str:
-    assert FOLDER is not None
-    parts = file.relative_to(FOLDER).with_suffix("").parts
-    return "/".join(part for part in parts if part != domain)
+def _short(name: str, domain: str) -> str:
+    return "/".join(part for part in Path(name).parts if part != domain)
 
 
 def find(domain: str, name: str) -> Path | None:
@@ -45,8 +43,7 @@ def find(domain: str, name: str) -> Path | None:
 
     `digits` and `image/digits` are one file, and so are `gpu/mnist` and `gpu/image/mnist`.
     """
-    short = "/".join(part for part in name.split("/") if part != domain)
-    return find_all(domain).get(short)
+    return find_all(domain).get(_short(name, domain))
 
 
 def first_sentence(file: Path) -> str:
@@ -114,11 +111,8 @@ def _file_of(domain: str, word: str) -> str:
 def _near(domain: str, word: str) -> str:
     """Return the end of a sentence: where a name belongs, or the nearest names."""
     lists = f"triptych configs {domain} lists them"
-    names = list(find_all(domain))
-    if not names:
-        return f"expected a YAML file, as no config of the domain {domain} is shipped"
-    if near := nearest(word, names):
+    if near := nearest(word, find_all(domain)):
         return f"did you mean {near}? ({lists})"
     for file in (FOLDER or Path()).glob(f"*/{Path(word).name}.yaml"):
         return f"{file.stem} is one of {file.parent.name}: triptych train {file.parent.name}"
-    return f"expected a YAML file, or a name such as {names[0]} ({lists})"
+    return f"expected a YAML file, or a name ({lists})"

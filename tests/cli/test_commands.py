@@ -9,13 +9,13 @@ import pytest
 
 from triptych import domains
 from triptych.cli import main as module
-from triptych.cli.completion import command_line
 from triptych.cli.main import COMMANDS, Command, find_command, help_text
 from triptych.domains import find_domain
 from triptych.errors import UserError
+from triptych.tools.completion import command_line
 
 SOURCE = Path(module.__file__).parent
-SHARED = {"__init__", "main", "recipes"}
+SHARED = {"__init__", "main"}
 """Modules of the package that are no commands."""
 names = pytest.mark.parametrize("name", COMMANDS)
 
@@ -59,7 +59,7 @@ def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
 
 
 def test_completion_offers_the_commands_with_their_domains() -> None:
-    offered = subcommands(command_line())
+    offered = subcommands(command_line(COMMANDS))
     assert list(offered) == list(COMMANDS)
     for command in COMMANDS.values():
         if command.needs_domain:

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from triptych.cli import recipes
 from triptych.shipped_configs import FOLDER
+from triptych.tools import recipes
 
 SMALL = ["--train_size", "30", "--test_digits", "[3]"]
 

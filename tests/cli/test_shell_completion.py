@@ -30,10 +30,12 @@ NEVER = {"train image --config mae": {"maestro", "maestro-small"}, "data fetch m
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the script of each shell and a file of the user's."""
     shtab = pytest.importorskip("shtab")
-    from triptych.cli.completion import SHELLS, command_line
+    from triptych.cli.completion import SHELLS
+    from triptych.cli.main import COMMANDS
+    from triptych.tools.completion import command_line
 
     folder = tmp_path_factory.mktemp("shells")
-    found = command_line()
+    found = command_line(COMMANDS)
     for shell in SHELLS:
         (folder / f"triptych.{shell}").write_text(shtab.complete(found, shell), encoding="utf-8")
     (folder / "own.yaml").write_text("")

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from triptych.errors import UserError
-from triptych.tools.export.folder import atomic_folder, check_folder
+from triptych.files.results import atomic_folder
+from triptych.tools.export.folder import check_folder
 
 
 def content(folder: Path) -> dict[str, str]:

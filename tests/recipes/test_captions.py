@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from triptych.cli import recipes
 from triptych.errors import UserError
+from triptych.tools import recipes
 
 captions = recipes.load("captions")
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from triptych.cli import recipes
 from triptych.errors import UserError
+from triptych.tools import recipes
 
 docstrings = recipes.load("docstrings")
 prose = docstrings.read_docstrings.__globals__["prose"]

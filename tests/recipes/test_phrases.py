@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from triptych.cli import recipes
 from triptych.config.schema import to_plain
 from triptych.domains.translation.config import DataConfig
 from triptych.domains.translation.data import read_training_data
 from triptych.domains.translation.sources import TabSeparated
+from triptych.tools import recipes
 
 phrases = recipes.load("phrases")
 align, compounds, consistent = phrases.align, phrases.compounds, phrases.consistent

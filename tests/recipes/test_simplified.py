@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from triptych.cli import recipes
 from triptych.errors import UserError
+from triptych.tools import recipes
 
 simplified = recipes.load("simplified")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from triptych.cli import recipes
+from triptych.tools import recipes
 
 summaries = recipes.load("summaries")
 MODULE = '''"""Tools for trees and graphs of numbers.

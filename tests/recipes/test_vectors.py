@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from triptych.cli import recipes
 from triptych.errors import UserError
+from triptych.tools import recipes
 from triptych.training.finetune.rows import read_vectors
 
 vectors, word2vec = recipes.load("vectors"), recipes.load("word2vec")

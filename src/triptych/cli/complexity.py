@@ -45,14 +45,12 @@ class Options(Checked):
 
 def run(domain: Domain, arguments: Sequence[str]) -> int:
     """Print the costs; raises UserError."""
-    from triptych.cli.train import check_settings_file
-    from triptych.config.schema import build, parse_settings
+    from triptych.cli.train import read_run
+    from triptych.config.schema import build
     from triptych.files.results import OutputFolder, json_bytes
 
-    check_settings_file("complexity", domain, arguments)
-    values, locate = parse_settings(parser(domain), arguments)
+    config, values, locate = read_run("complexity", domain, arguments, parser)
     options = build(Options, values, locate=locate)
-    config = build(domain.config_class(), values, locate=locate)
     out = None
     if options.out is not None:
         out = OutputFolder(options.out, overwrite=False)

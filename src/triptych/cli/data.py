@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from triptych.cli import recipes
 from triptych.cli.main import PlainParser
 from triptych.files.progress import ProgressLine
+from triptych.tools import recipes
 from triptych.tools.download import catalogue
 
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import ArgumentParser
 
-from triptych.cli import recipes
 from triptych.cli.options import open_model, options_parser, read_options
 from triptych.domains.base import Domain, TrainedModel
 from triptych.domains.options import EvaluateOptions, counted
 from triptych.errors import UserError
 from triptych.files.progress import ProgressLine
 from triptych.files.results import check_result_file, json_bytes, write_atomically
+from triptych.tools import recipes
 from triptych.version import __version__
 
 if TYPE_CHECKING:

@@ -43,31 +43,18 @@ def options_parser(command: str, domain: Domain) -> ArgumentParser:
 
 
 def read_options(command: str, domain: Domain, arguments: Sequence[str]) -> tuple[Any, bool]:
-    """Parse a command line; return the options dataclass and whether --overwrite was given.
+    """Parse a command line, import its plugin; return the options and whether to overwrite files.
 
     Raises UserError for an unknown option, an impossible value and a missing input file.
     """
     values, locate = parse_settings(options_parser(command, domain), arguments)
     options: ModelOptions = build(getattr(domain, COMMANDS[command].options), values, locate=locate)
     check_checkpoint(options.checkpoint)
-    check_plugin(options.plugin)
+    import_plugin(options.plugin)
     for option, expected in options.input_files().items():
         if (value := getattr(options, option)) is not None:
             check_input_file(value, option, expected=expected)
     return options, bool(values.get(OVERWRITE))
-
-
-def read_folder_options(
-    command: str, domain: Domain, arguments: Sequence[str]
-) -> tuple[Any, OutputFolder]:
-    """Parse the command line of a command that writes files into --out; return options and folder.
-
-    Raises UserError as `read_options` does, and where a file of the command exists already.
-    """
-    options, overwrite = read_options(command, domain, arguments)
-    out = OutputFolder(options.out, overwrite=overwrite)
-    out.check_free(options.output_names())
-    return options, out
 
 
 def check_checkpoint(path: str, option: str = "checkpoint") -> Path:
@@ -88,17 +75,13 @@ def check_checkpoint(path: str, option: str = "checkpoint") -> Path:
     return check_input_file(path, option, expected=expected)
 
 
-def check_plugin(module: str | None) -> None:
-    """Raise UserError for a --plugin that Python cannot import."""
-    if module is not None and not module_exists(module):
-        raise UserError(f"--plugin {module} is no module that Python can import")
-
-
 def import_plugin(module: str | None) -> None:
-    """Import the module of --plugin; raises UserError as `check_plugin`."""
-    check_plugin(module)
-    if module is not None:
-        import_module(module)
+    """Import the module of --plugin, if any; UserError for one that Python cannot import."""
+    if module is None:
+        return
+    if not module_exists(module):
+        raise UserError(f"--plugin {module} is no module that Python can import")
+    import_module(module)
 
 
 def open_model(domain: Domain, options: Any) -> TrainedModel:
@@ -109,7 +92,6 @@ def open_model(domain: Domain, options: Any) -> TrainedModel:
     """
     from triptych.training.engine.devices import device_named
 
-    import_plugin(options.plugin)
     device_named(options.device)  # a wrong device is refused before the file is read
     model = triptych.load(options.checkpoint, device=options.device, domain=domain.name)
     dtype: Any = getattr(options, "dtype", "fp32")
@@ -132,7 +114,9 @@ class FolderCommand:
 
     def run(self, domain: Domain, arguments: Sequence[str]) -> int:
         """Write the files and print one sentence about them; raises UserError for bad input."""
-        options, out = read_folder_options(self.name, domain, arguments)
+        options, overwrite = read_options(self.name, domain, arguments)
+        out = OutputFolder(options.out, overwrite=overwrite)
+        out.check_free(options.output_names())
         write = getattr(open_model(domain, options), self.method)
 
         from triptych.training.engine.devices import out_of_memory_advice

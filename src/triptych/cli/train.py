@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,9 +12,9 @@ from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 
-from triptych.cli import recipes
 from triptych.cli.options import check_checkpoint
 from triptych.config.files import read_settings_file
+from triptych.config.messages import Locate
 from triptych.config.schema import (
     build,
     hide_group_options,
@@ -27,6 +27,7 @@ from triptych.config.schema import (
 from triptych.domains.base import Domain
 from triptych.errors import UserError
 from triptych.shipped_configs import without_files
+from triptych.tools import recipes
 from triptych.tools.download import catalogue
 
 BATCH_SIZES = ("batch_size", "max_tokens", "evaluation_batch_size")
@@ -35,13 +36,11 @@ BATCH_SIZES = ("batch_size", "max_tokens", "evaluation_batch_size")
 
 def run(domain: Domain, arguments: Sequence[str]) -> int:
     """Train and print the run's folder; raises UserError and TrainingStopped."""
-    check_settings_file("train", domain, arguments)
+    config, values, _ = read_run("train", domain, arguments, parser)
 
     from triptych.training.run import checks
     from triptych.training.run.processes import disconnected_by_refusal
 
-    values, locate = parse_settings(parser(domain), arguments)
-    config = build(domain.config_class(), values, locate=locate)
     for sentence in unused_optimizer_settings(arguments, config.optim.optimizer):
         print(sentence, file=sys.stderr)
     # These checks precede the reading of the data, which can take minutes.
@@ -78,10 +77,16 @@ def _train(domain: Domain, config: Any, values: Namespace, probe: Any) -> Path:
         return train(task, train_loader, validation_loader, trainer, resume=resume)
 
 
-def check_settings_file(command: str, domain: Domain, arguments: Sequence[str]) -> None:
-    """Raise UserError, before heavy imports, without a settings file or for a slip in its YAML.
+def read_run(
+    command: str,
+    domain: Domain,
+    arguments: Sequence[str],
+    make_parser: Callable[[Domain], ArgumentParser],
+) -> tuple[Any, Namespace, Locate]:
+    """Return the settings of a run, all values of the command line, and where a key was set.
 
-    Arguments that ask for a text, such as --help, need none.
+    Raises UserError, before heavy imports where there is no settings file or a slip in its YAML.
+    Arguments that ask for a text, such as --help, need no file.
     """
     wants_text = any(
         a in ("-h", "--help") or a.startswith("--print_") or a.partition("=")[0].endswith(".help")
@@ -95,6 +100,8 @@ def check_settings_file(command: str, domain: Domain, arguments: Sequence[str]) 
         )
     for path in paths:
         read_settings_file(path)
+    values, locate = parse_settings(make_parser(domain), arguments)
+    return build(domain.config_class(), values, locate=locate), values, locate
 
 
 def unused_optimizer_settings(arguments: Sequence[str], optimizer: Any) -> Iterator[str]:
@@ -232,10 +239,9 @@ class Pack:
     @staticmethod
     def run(domain: Domain, arguments: Sequence[str]) -> int:
         """Write the packed data; raises UserError."""
-        values, locate = parse_settings(Pack.parser(domain), arguments)
+        config, values, _ = read_run("pack", domain, arguments, Pack.parser)
         if "out" not in values:
             raise UserError(f"pack {domain.name} needs --out FOLDER, a new folder")
-        config = build(domain.config_class(), values, locate=locate)
         print(domain.pack(config, values["out"]), file=sys.stderr)
         return 0
 

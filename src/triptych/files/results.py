@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 import sys
 import tempfile
 import zlib
@@ -34,9 +35,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
             yield cast("BinaryIO", file)
             file.flush()
             os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)  # mkstemp makes private files
+        os.chmod(name, 0o666 & ~_umask())  # mkstemp makes private files
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
@@ -46,6 +45,39 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         with suppress(OSError):  # some network file systems refuse
             os.fsync(descriptor)
         os.close(descriptor)
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yield a new folder that replaces `path` when the block ends.
+
+    An exception in the block deletes it and leaves `path` unchanged.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY))
+    old = new.with_name(f"{new.name}.old")
+    try:
+        yield new
+        new.chmod(0o777 & ~_umask())  # mkdtemp makes private folders
+        for file in filter(Path.is_file, new.rglob("*")):
+            file.chmod(0o666 & ~_umask())
+            with file.open("rb") as stream:
+                os.fsync(stream.fileno())
+        if path.exists() and any(path.iterdir()):
+            path.rename(old)
+        new.rename(path)
+        shutil.rmtree(old, ignore_errors=True)
+    except BaseException:
+        if old.exists() and not path.exists():
+            old.rename(path)
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+
+
+def _umask() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
 
 
 def write_atomically(path: str | Path, content: bytes) -> Path:

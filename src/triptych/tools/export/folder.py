@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
 from triptych import pretrained
 from triptych.errors import UserError
-from triptych.files.results import TEMPORARY, why_unwritable
+from triptych.files.results import atomic_folder, why_unwritable
 from triptych.tools.export import FORMATS
 from triptych.tools.export.card import render_card
 from triptych.tools.export.original import Original, Written
@@ -63,38 +60,6 @@ def check_folder(out: str, *, overwrite: bool) -> Path:
             "one with an earlier export alone"
         )
     return path
-
-
-@contextmanager
-def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield a new folder that replaces `path`, of `check_folder`, when the block ends.
-
-    An exception in the block deletes it and leaves `path` unchanged.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # In the same folder, since a rename is atomic only inside one file system.
-    new = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY))
-    old = new.with_name(f"{new.name}.old")
-    try:
-        yield new
-        umask = os.umask(0)
-        os.umask(umask)
-        new.chmod(0o777 & ~umask)  # mkdtemp makes private folders
-        for entry in new.iterdir():
-            entry.chmod(0o666 & ~umask)
-            with entry.open("rb") as file:
-                os.fsync(file.fileno())
-        if path.exists() and any(path.iterdir()):
-            path.rename(old)
-            new.rename(path)
-            shutil.rmtree(old)
-        else:
-            new.rename(path)
-    except BaseException:
-        if old.exists() and not path.exists():
-            old.rename(path)
-        shutil.rmtree(new, ignore_errors=True)
-        raise
 
 
 def export(

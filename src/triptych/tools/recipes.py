@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import os
 import platform
 import re
-import shutil
-import tempfile
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +16,7 @@ from typing import Any
 
 import triptych
 from triptych.errors import UserError, meant
-from triptych.files.results import TEMPORARY, json_bytes, why_unwritable
+from triptych.files.results import atomic_folder, json_bytes, why_unwritable
 
 _PACKAGE = Path(__file__).parents[1]
 FOLDER = next(
@@ -89,25 +86,20 @@ def make(name: str, words: Sequence[str]) -> Path:
         raise UserError(f"{out} exists already: delete it, or choose another folder with --out")
     if (why := why_unwritable(out)) is not None:
         raise UserError(f"cannot write {out}: {why}; expected a folder to create")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.", suffix=TEMPORARY))
     try:
-        files = {file: _write(folder / file, rows) for file, rows in recipe.main(options)}
-        provenance = {
-            "recipe": name,
-            "about": recipe.__doc__,
-            "options": to_plain(options),
-            "triptych": triptych.__version__,
-            "python": platform.python_version(),
-            "files": files,
-        }
-        (folder / PROVENANCE).write_bytes(json_bytes(provenance))
-        folder.chmod(0o777 & ~_umask())  # mkdtemp makes private folders
-        os.replace(folder, out)
+        with atomic_folder(out) as folder:
+            files = {file: _write(folder / file, rows) for file, rows in recipe.main(options)}
+            provenance = {
+                "recipe": name,
+                "about": recipe.__doc__,
+                "options": to_plain(options),
+                "triptych": triptych.__version__,
+                "python": platform.python_version(),
+                "files": files,
+            }
+            (folder / PROVENANCE).write_bytes(json_bytes(provenance))
     except OSError as error:
         raise UserError(f"{out} cannot be written: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     return out
 
 
@@ -125,9 +117,3 @@ def _write(path: Path, rows: Iterable[str | tuple[str, ...]]) -> dict[str, int |
             digest.update(line)
             file.write(line)
     return {"lines": n_lines, "sha256": digest.hexdigest()}
-
-
-def _umask() -> int:
-    umask = os.umask(0)
-    os.umask(umask)
-    return umask
