@@ -69,16 +69,10 @@ class GanModel(TrainedModel):
         score, labels = FrechetScore(train), images.labels
         if len(images) < 2 or labels is None:
             raise UserError("the Fréchet distance needs at least two images with classes")
-        samples = torch.from_numpy(
-            self.sample(
-                len(images),
-                seed=self.header["seed"],
-                labels=self.full_model.classes_of(labels),
-            )
-        )
-        noise = torch.randint(
-            train.levels, images.pixels.shape, generator=torch.Generator().manual_seed(0)
-        ).to(torch.uint8)
+        classes, seed = self.full_model.classes_of(labels), self.header["seed"]
+        samples = torch.from_numpy(self.sample(len(images), seed=seed, labels=classes))
+        generator = torch.Generator().manual_seed(0)
+        noise = torch.randint(train.levels, images.pixels.shape, generator=generator)
         details: dict[str, Any] = {
             "dtype": self.dtype,
             "fid_features": "a classifier trained on the training images; not Inception",

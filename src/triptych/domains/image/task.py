@@ -17,7 +17,7 @@ from triptych.domains.image.config import Config
 from triptych.domains.image.metrics import ImageScores, histogram_bits_per_dim
 from triptych.domains.pictures import render
 from triptych.domains.pictures.config import loaders, read_to_train
-from triptych.domains.pictures.data import Batch, ImageDataset, check_same_shape
+from triptych.domains.pictures.data import Batch, ImageDataset, check_same_images
 from triptych.errors import UserError
 from triptych.training.engine.module import ATTENTION, TrainingModule
 from triptych.training.finetune.rows import RowMap, same_symbols
@@ -49,7 +49,7 @@ class ImageTrainingModule(ImageScores, TrainingModule):
         A level k of n has the brightness k / (n - 1). No level is new, as neighbouring levels have
         similar weights.
         """
-        check_same_shape(own := self.metadata["vocabulary"], other)
+        check_same_images(own := self.metadata["vocabulary"], other)
         before, now = other["levels"], own["levels"]
         nearest = [round(level * (before - 1) / (now - 1)) for level in range(now)]
         weights = ["model.core.embedding.table.weight"]

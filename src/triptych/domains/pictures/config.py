@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from triptych.training.run.settings import RunSettings
 
 
+COMPARED = {False: ("levels",), True: ("levels", "class_names")}
+"""What new images must have as the training's, for models without and with classes."""
+
+
 @dataclass(frozen=True)
 class DataConfig(Checked):
     """Source, levels and batch sizes of the images."""
@@ -82,7 +86,7 @@ def read_to_train(
     """
     train, validation = settings.read("train"), settings.read("validation")
     if vocabulary is not None:
-        check_same_images(train.vocabulary(), vocabulary, classes=classes, hint=OTHER_VOCABULARY)
+        check_same_images(train.vocabulary(), vocabulary, *COMPARED[classes], hint=OTHER_VOCABULARY)
     if classes and train.labels is None:
         raise UserError(
             "class_conditional is true, but the images have no classes: use images "
@@ -116,28 +120,20 @@ def read_to_score(
     split = request.split
     settings = replace(settings, source=source_to_score(settings.source, split, request.data))
     images = settings.read(split)
-    check_same_images(images.vocabulary(), vocabulary, classes=classes)
+    check_same_images(images.vocabulary(), vocabulary, *COMPARED[classes])
     return settings, images.first(request.limit)
 
 
 def pack(config: RunSettings, writer: PackWriter) -> str:
     """Write the training and validation images; return a sentence about them."""
-    counts = {}
-    vocabulary = {}
-    for split in ("train", "validation"):
-        counts[split] = 0
+    counts, vocabulary = {"train": 0, "validation": 0}, {}
+    for split in counts:
         for part in config.data.stream(split):
             vocabulary = part.vocabulary()
             writer.append(f"{split}.pixels", part.pixels.numpy())
             if part.labels is not None:
                 writer.append(f"{split}.labels", part.labels.numpy().astype(np.int64))
             counts[split] += len(part)
-    writer.finish(
-        {
-            "domain": "image",
-            "data": to_plain(config.data),
-            "vocabulary": vocabulary,
-            "counts": counts,
-        }
-    )
+    about = {"domain": "image", "data": to_plain(config.data)}
+    writer.finish({**about, "vocabulary": vocabulary, "counts": counts})
     return f"{counts['train']:,} training images in {writer.folder}"

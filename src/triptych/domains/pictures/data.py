@@ -106,29 +106,19 @@ def permutation(count: int, seed: int) -> Tensor:
 
 
 def check_same_images(
-    images: dict[str, Any], trained: dict[str, Any], *, classes: bool, hint: str = ""
+    images: dict[str, Any], trained: dict[str, Any], *further: str, hint: str = ""
 ) -> None:
-    """Raise UserError unless images are like those of the training.
+    """Raise UserError unless images have the shape of those of the training.
 
-    images, trained: as in `ImageDataset.vocabulary`. classes: compare the classes too. hint: end
-    of the message about other levels or classes.
+    images, trained: as in `ImageDataset.vocabulary`. further: its other entries that must be equal
+    too. hint: end of the message about these.
     """
-    check_same_shape(images, trained)
-    for name in ("levels", *(["class_names"] if classes else [])):
+    for name in ("shape", *further):
         if images[name] != trained[name]:
             raise UserError(
                 f"the model was trained on images with {name} {trained[name]}, these have "
-                f"{images[name]}{hint}"
+                f"{images[name]}{hint if name in further else ''}"
             )
-
-
-def check_same_shape(images: dict[str, Any], trained: dict[str, Any]) -> None:
-    """Raise UserError for another height, width or number of channels, as `check_same_images`."""
-    if images["shape"] != trained["shape"]:
-        raise UserError(
-            f"the model was trained on images with shape {trained['shape']}, these have "
-            f"{images['shape']}"
-        )
 
 
 def labels_of_class(label: int, count: int, names: Sequence[str]) -> Tensor:
