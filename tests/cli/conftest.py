@@ -121,12 +121,7 @@ def numbers() -> dict[str, Any]:
         "init_args": {"high": 999, "train_size": 100, "validation_size": 8, "test_size": 8},
     }
     return settings(
-        {
-            "source": source,
-            "vocabulary_size": 270,
-            "max_tokens": 512,
-            "validation_lines": 4,
-        }
+        {"source": source, "vocabulary_size": 270, "max_tokens": 512, "validation_lines": 4}
     )
 
 
@@ -267,11 +262,7 @@ def music_run(tmp_path_factory: pytest.TempPathFactory) -> MusicRun:
     (pieces / "split.csv").write_text("\n".join(rows) + "\n")
     path = write_yaml(folder / "m.yaml", performances(pieces))
     out, err = io.StringIO(), io.StringIO()
-    with (
-        contextlib.chdir(folder),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
+    with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main(["train", "music", "--config", str(path)])
     return MusicRun(folder, corrupt, Answer(code, out.getvalue(), err.getvalue()))
 

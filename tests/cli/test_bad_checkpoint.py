@@ -81,32 +81,7 @@ def test_a_checkpoint_of_another_domain(
             ["--temperature", -1],
             ["the command line: temperature must be a number of at least 0, got -1"],
         ),
-        (
-            ["--temperature", "warm"],
-            ["the command line: temperature must be a number of at least 0, got warm"],
-        ),
-        (
-            ["--temperature", "nan"],
-            ["the command line: temperature must be a number of at least 0, got nan"],
-        ),
-        (
-            ["--top_p", 2],
-            ["the command line: top_p must be a number above 0 and at most 1 or null, got 2"],
-        ),
-        (
-            ["--top_p", 0],
-            ["the command line: top_p must be a number above 0 and at most 1 or null, got 0"],
-        ),
-        (
-            ["--top_k", 0],
-            ["the command line: top_k must be a whole number of at least 1 or null, got 0"],
-        ),
-        (["--count", 0], ["the command line: count must be a whole number of at least 1, got 0"]),
         (["--seed", -1], ["the command line: seed must be a whole number from 0", "got -1"]),
-        (
-            ["--seed", 10**30],
-            ["the command line: seed must be a whole number from 0", f"got {10**30}"],
-        ),
         (["--device", "tpu9"], ["device is", "expected auto, cpu, cuda"]),
         (["--device", "cuda:99"], ["device is cuda:99", "does not have"]),
         (["--temperatur", 1], ["--temperatur;", "did you mean --temperature?"]),
@@ -132,17 +107,13 @@ def test_a_label_out_of_range(refused, image_checkpoint: Path, label: int) -> No
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--seconds", 0], ["seconds must be a number above 0"]),
-        (["--length", -4], ["length must be a whole number of at least 1"]),
         (["--seconds", 1, "--length", 4], ["seconds and length were both given"]),
         (["--primer", "nowhere.mid"], ["--primer nowhere.mid does not exist", "a MIDI file"]),
         (["--primer", "bad.mid"], ["bad.mid is not a MIDI file"]),
-        (["--primer", "text.mid"], ["text.mid is not a MIDI file"]),
         (["--scale", "H:major"], ["scale is 'H:major'", "from A to G"]),
         (["--ranges", "84-48"], ["ranges has '84-48'", "a lowest and then a highest"]),
         (["--ranges", "bass=40-60"], ["ranges is 'bass=40-60'", "has no voices"]),
         (["--no_parallels", "true"], ["no_parallels cannot constrain", "written as events"]),
-        (["--grid", 0], ["grid must be at least 0.01 seconds"]),
     ],
     ids=lambda value: " ".join(map(str, value))[:40],
 )
@@ -154,24 +125,6 @@ def test_impossible_music(
     (tmp_path / "text.mid").write_text("not music\n" * 20)
     command = ["sample", "music", "--checkpoint", music_run.checkpoint, "--out", "new"]
     refused(*command, *options, says=says)
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (["--beam", 0], ["beam must be a whole number of at least 1, got 0"]),
-        (["--n_best", 9], ["the command line: n_best (9) must not be larger than beam (4)"]),
-        (["--batch_size", 0], ["batch_size must be a whole number of at least 1"]),
-        (["--length_penalty", "gnmt:-1"], ["length_penalty must be", "got gnmt:-1"]),
-        (["--length_penalty", "short"], ["length_penalty must be", "got short"]),
-    ],
-    ids=lambda value: " ".join(map(str, value))[:40],
-)
-def test_impossible_search(
-    refused, translation_checkpoint: Path, options: list[Any], says: list[str]
-) -> None:
-    command = ["translate", "--checkpoint", translation_checkpoint]
-    refused(*command, *options, says=says, stdin=b"one\n")
 
 
 def test_bytes_that_are_no_text(refused, translation_checkpoint: Path) -> None:
@@ -230,12 +183,6 @@ def test_a_split_that_does_not_exist(
         command = ["evaluate", domain, "--checkpoint", path, "--json", "new/score.json"]
         refused(*command, "--split", "dev", says=says)
         refused(*command, "--data", "nowhere", says=["--data nowhere does not exist", "expected"])
-        refused(
-            *command,
-            "--limit",
-            0,
-            says=["limit must be a whole number of at least 1 or null, got 0"],
-        )
 
 
 def test_other_data_for_a_model_that_reads_no_folder(

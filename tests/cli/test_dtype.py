@@ -78,16 +78,6 @@ def test_evaluate_gives_both_figures(
     assert f"in {dtype}" in answer.out
 
 
-@pytest.mark.parametrize(
-    "words",
-    [["sample", "image"], ["sample", "music"], *(["evaluate", d] for d in ("image", "music"))],
-    ids=" ".join,
-)
-def test_dtypes_that_do_not_exist_are_refused(refused, words: list[str]) -> None:
-    out = ["--out", "out"] if words[0] == "sample" else []
-    refused(*words, "--checkpoint", "a.ckpt", *out, "--dtype", "int4", says=["dtype", "int4"])
-
-
 @pytest.mark.parametrize("domain", ["image", "music"])
 def test_int8_and_compile_are_refused_together(refused, domain: str) -> None:
     more = ["--dtype", "int8", "--compile", "true"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import wave
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,6 @@ import pytest
 from PIL import Image
 
 import triptych
-from triptych.domains.image import task as image_task
 from triptych.errors import UserError
 
 
@@ -187,17 +185,6 @@ def test_many_lines_flow_in_runs(translate) -> None:
     assert len(found) == len(words)
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "int8"])
-def test_translate_says_how_fast(cli, translation_checkpoint: Path, dtype: str) -> None:
-    command = ["translate", "--checkpoint", translation_checkpoint, "--beam", 3]
-    answer = cli(*command, "--dtype", dtype, stdin=b"one\n\ntwo")
-    assert answer.code == 0, answer.err
-    assert len(answer.out.split("\n")) == 4
-    said = r"[\d.,]+ sentences/s, [\d.,]+ tokens/s \(beam 3, dtype " + dtype
-    assert re.search(said, answer.err)
-    assert "sentences/s" not in cli(*command, "--dtype", dtype, stdin=b"").err
-
-
 def test_every_line_has_its_number_of_translations() -> None:
     import io
 
@@ -234,38 +221,6 @@ class TestPython:
     def test_a_checkpoint_that_is_none(self, tmp_path: Path) -> None:
         with pytest.raises(UserError, match=r"nowhere\.ckpt cannot be read"):
             triptych.load(tmp_path / "nowhere.ckpt")
-
-
-def test_resume_goes_on_and_says_from_where(cli, tmp_path: Path, digits_yaml: Path) -> None:
-    assert cli("train", "image", "--config", "digits.yaml").code == 0
-    again = cli("train", "image", "--config", "digits.yaml")
-    assert again.code == 2
-    assert "holds a run already" in again.err
-    more = ["--config", "digits.yaml", "--resume", "--trainer.max_steps", 5]
-    answer = cli("train", "image", *more)
-    assert answer.code == 0, answer.err
-    assert "Resuming from step 3" in answer.out
-    assert "Finished at step 5" in answer.out
-
-
-def test_resume_with_another_model_is_refused_before_the_data_are_read(
-    cli, refused, digits_yaml: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    more = ["train", "image", "--config", "digits.yaml"]
-    assert cli(*more).code == 0
-    monkeypatch.setattr(image_task, "prepare", lambda _: pytest.fail("the data were read"))
-    refused(
-        *more, "--resume", "--model.transformer.d_model", 64, "--model.transformer.n_layers", 3,
-        says=[
-            "last.ckpt cannot be resumed: model.transformer.d_model was 16, is 64 (a model",
-            "model.transformer.n_layers was 1, is 3 (a model cannot change); give",
-        ],
-    )  # fmt: skip
-    last = digits_yaml.parent / "runs/run/checkpoints/last.ckpt"
-    last.unlink()  # a second name of best.ckpt, which should stay whole
-    last.write_bytes(b"PK\x03\x04")
-    says = ["best.ckpt cannot be resumed: model.transformer.d_model was 16, is 64 ("]
-    refused(*more, "--resume", "--model.transformer.d_model", 64, says=says)
 
 
 def test_what_is_found_can_go_into_a_pipe(cli, image_checkpoint: Path) -> None:

@@ -128,13 +128,6 @@ def test_names_are_plain(export, name: str) -> None:
     assert "NAME is " in export(*OPTIONS, name=name)
 
 
-def test_a_checkpoint_that_is_none(export, tmp_path: Path) -> None:
-    (tmp_path / "text.ckpt").write_text("hello")
-    for name, says in [("text.ckpt", "no checkpoint file"), ("none.ckpt", "does not exist")]:
-        assert says in export(*OPTIONS, checkpoint=tmp_path / name)
-    assert not (tmp_path / "new").exists()
-
-
 def test_scores_of_both_stand_in_the_card(export, tmp_path: Path) -> None:
     def score(file: str, **changes: Any) -> Path:
         content = {

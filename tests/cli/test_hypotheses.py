@@ -91,12 +91,6 @@ def test_both_kinds_of_bleu_are_labelled_on_screen(cli, english_checkpoint: Path
     assert "tokenise:sacremoses[en,escape]" in told["bleu_papers"]
 
 
-def test_what_is_not_scored_is_told(cli, translation_checkpoint: Path) -> None:
-    answer = cli(*command(translation_checkpoint, "--limit", 2, "--beam", 1))
-    assert "bleu_papers: not scored, " in answer.out
-    assert "  bleu_papers" not in answer.out
-
-
 class TestAFileThatIsThere:
     """A file of translations is replaced only if asked for, and checked before the search."""
 

@@ -115,34 +115,11 @@ def test_such_a_run_is_resumed_from_its_own_weights(
 @pytest.mark.parametrize(
     ("domain", "model", "start", "says"),
     [
-        (
-            "image",
-            {"d_model": 32},
-            "image",
-            ["model.transformer.d_model was 16, is 32"],
-        ),
-        (
-            "image",
-            {"n_layers": 2},
-            "image",
-            ["model.transformer.n_layers was 1, is 2"],
-        ),
-        (
-            "music",
-            {"n_heads": 4},
-            "music",
-            ["model.transformer.n_heads was 2, is 4"],
-        ),
-        (
-            "image",
-            {},
-            "music",
-            ["is of the domain music; expected a", "domain image"],
-        ),
+        ("image", {"d_model": 32}, "image", ["model.transformer.d_model was 16, is 32"]),
+        ("music", {"n_heads": 4}, "music", ["model.transformer.n_heads was 2, is 4"]),
+        ("image", {}, "music", ["is of the domain music; expected a", "domain image"]),
         ("image", {}, "nowhere.ckpt", ["--run.start.init_from nowhere.ckpt does not exist"]),
         ("image", {}, "mnist", ["mnist does not exist", "pretrained:mnist"]),
-        ("image", {}, "", ["--run.start.init_from is empty"]),
-        ("image", {}, "pretrained:mnits", ["no pretrained model 'mnits'", "did you mean"]),
     ],
 )
 def test_what_does_not_fit_is_refused(

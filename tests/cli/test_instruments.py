@@ -137,30 +137,3 @@ def test_a_primer_without_the_models_instruments(refused, tmp_path: Path, band_r
         "sample", *checkpoint(band_run), "--out", "out", "--primer", "flute.mid",
         says=["flute.mid", "no notes of the instruments violin"],
     )  # fmt: skip
-
-
-def test_a_folder_of_unreadable_files(cli, tmp_path: Path, band_run: Path) -> None:
-    (tmp_path / "bad").mkdir()
-    for number in range(3):
-        (tmp_path / f"bad/{number}.mid").write_bytes(b"MThd and then nothing")
-    config = ["train", "music", "--config", band_run / "c.yaml", "--run.name", "bad"]
-    answer = cli(*config, "--data.source.directory", "bad")
-    assert answer.code == 2
-    assert "bad gives no piece for the split train" in answer.err.splitlines()[-1]
-
-
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        ({"instruments": ["sackbut"]}, ["instruments", "sackbut"]),
-        ({"instruments": []}, ["instruments is empty"]),
-        ({"positions_per_beat": 0}, ["positions_per_beat"]),
-    ],
-)
-def test_impossible_settings(
-    refused, tmp_path: Path, band_run: Path, settings: dict, says: list[str]
-) -> None:
-    content = yaml.safe_load((band_run / "c.yaml").read_text())
-    content["model"]["tokenizer"]["init_args"] = settings
-    (tmp_path / "c.yaml").write_text(yaml.safe_dump(content))
-    refused("train", "music", "--config", "c.yaml", "--run.name", "other", says=says)

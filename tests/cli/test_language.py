@@ -180,7 +180,6 @@ def test_a_validation_writes_a_table(train, tmp_path: Path) -> None:
     [
         (["--data.max_length", 4], ["max_length is 4", "expected at least 8"]),
         (["--data.vocabulary_size", 3], ["vocabulary_size", "at least 6"]),
-        (["--task.predicted", 1.5], ["predicted", "1.5"]),
         (["--task", "Translate"], ["task", "MaskedTokens"]),
         (["--data.source.files", '{"train": ["a.txt"]}'], ["a.txt does not exist"]),
     ],
@@ -190,12 +189,6 @@ def test_impossible_settings_are_refused(
 ) -> None:
     path = write_settings(tmp_path, "masked")
     refused("train", "language", "--config", path, *options, says=says)
-
-
-def test_evaluate_refuses_a_split_that_is_not_there(refused, train) -> None:
-    command = ["evaluate", "language", "--checkpoint", train("next")]
-    refused(*command, "--split", "nowhere", says=["no split 'nowhere'", "train, validation, test"])
-    refused(*command, "--pseudo_examples", -1, says=["pseudo_examples"])
 
 
 def test_a_run_goes_on_with_the_words_of_other_text(cli, train, tmp_path: Path, text: Path) -> None:

@@ -14,13 +14,8 @@ import yaml
 import triptych
 
 PACKAGE = "triptych.domains.language"
-TRAINER = {
-    "max_steps": 4,
-    "val_check_interval": 2,
-    "check_val_every_n_epoch": None,
-    "num_sanity_val_steps": 0,
-    "accelerator": "cpu",
-}
+TRAINER = {"max_steps": 4, "val_check_interval": 2, "check_val_every_n_epoch": None}
+TRAINER |= {"num_sanity_val_steps": 0, "accelerator": "cpu"}
 BASES = {
     "masked": ("encoder", "masked.MaskedTokens", {}),
     "next_sentence": ("encoder", "masked.MaskedTokens", {"next_sentence": True}),
@@ -133,17 +128,8 @@ def test_weights_are_copied_and_frozen_ones_stay(train, kind: str) -> None:
     wanted = copied(base, weights(first))
     start = ["--run.start.init_from", first]
     parts = "[task_head, pooler]" if kind == "masked" else "[task_head]"
-    frozen = weights(
-        fine_tune(
-            train,
-            "classification",
-            *start,
-            "--run.finetune.train_only",
-            parts,
-            base=base,
-            name="frozen",
-        )
-    )
+    only = ["--run.finetune.train_only", parts]
+    frozen = weights(fine_tune(train, "classification", *start, *only, base=base, name="frozen"))
     new = {name for name in frozen if name not in wanted}
     assert all("task_head" in name or "pooler" in name for name in new)
     assert any("pooler" in name for name in new) == (kind == "masked")
@@ -153,11 +139,8 @@ def test_weights_are_copied_and_frozen_ones_stay(train, kind: str) -> None:
     changed = [name for name, weight in wanted.items() if not torch.equal(tuned[name], weight)]
     assert len(changed) > len(wanted) / 2
     # A learning rate of almost 0 leaves the copied weights as they were.
-    still = weights(
-        fine_tune(
-            train, "classification", *start, "--optim.learning_rate", 1e-12, base=base, name="still"
-        )
-    )
+    rate = ["--optim.learning_rate", 1e-12]
+    still = weights(fine_tune(train, "classification", *start, *rate, base=base, name="still"))
     for name, weight in wanted.items():
         torch.testing.assert_close(still[name], weight, rtol=0, atol=1e-9)
 

@@ -70,15 +70,6 @@ def test_help_and_quick_answers_import_nothing_heavy(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("words", [[], ["-h"], ["--help"], ["help"]])
-def test_help_names_every_command_and_domain(cli, words: list[str]) -> None:
-    answer = cli(*words)
-    assert answer.code == 0
-    assert answer.err == ""
-    for word in ("train", "evaluate", "translate", "sample", "attention", "pretrained [", *DOMAINS):
-        assert word in answer.out
-
-
 def test_version(cli) -> None:
     assert cli("--version").out == f"triptych {triptych.__version__}\n"
 
@@ -87,23 +78,16 @@ def test_version(cli) -> None:
     ("words", "says"),
     [
         (["trian", "image"], ["'trian'", "did you mean train?"]),
-        (["xyz"], ["'xyz'", "expected one of train, new-run, pack, evaluate"]),
         (["train"], ["train needs a domain", "image|language|music|translation"]),
         (["evaluate", "imgae"], ["'imgae'", "did you mean image?"]),
-        (["evaluate", "xyz"], ["'xyz'", "expected one of gan, image, language"]),
         (["sample", "translation"], ["has no command sample", "one of gan, image, language"]),
         (["train", "--config", "a"], ["train needs a domain before --config"]),
         (["train", "image", "a.yaml"], ["needs a settings file", "--config FILE"]),
-        (["train", "image", "--config"], ["--config needs the name"]),
         (["evaluate", "image"], ["are required: checkpoint"]),
         (["sample", "image", "--checkpoint", "a"], ["are required: out"]),
-        (["sample", "music"], ["are required: checkpoint, out"]),
-        (["attention"], ["attention needs a domain", "image|music|translation"]),
-        (["translate", "--checkpoint"], ["--checkpoint: expected one argument"]),
         (["translate", "--n-best", "2"], ["--n-best", "did you mean --n_best?"]),
         (["translate", "translation", "--checkpoint", "a", "more"], ["unknown key more"]),
         (["report", "a", "--ot", "b"], ["report: unknown option --ot, did you mean --out?"]),
-        (["report", "a", "--out=b", "--xyz=1"], ["unknown option --xyz; `triptych report --help`"]),
         (["data", "fetch", "mnist", "--ulr", "b"], ["data fetch: unknown option --ulr", "--url"]),
         (["play", "a"], ["play: unrecognized arguments: a"]),
     ],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -30,13 +29,6 @@ def test_mistakes_are_refused(
 def test_without_gradio_it_says_what_to_install(refused, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gradio", None)
     refused("play", says=['pip install "triptych[play]"'])
-
-
-def test_help_needs_no_gradio(cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "gradio", None)
-    answer = cli("play", "--help")
-    assert answer.code == 0
-    assert all(word in answer.out for word in ("--checkpoint", "--port", "--no_browser"))
 
 
 def test_a_port_in_use_is_refused(refused) -> None:

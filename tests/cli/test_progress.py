@@ -79,20 +79,6 @@ def test_work_that_ends_before_its_total_says_so(
     assert capsys.readouterr().err == expected
 
 
-def test_a_performance_ends_its_line(
-    cli: Any, music_run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of at most 100 events a second few are drawn."""
-    on_terminal(monkeypatch)
-    named = ["--checkpoint", music_run.checkpoint, "--out", "out", "--seconds", "0.4"]
-    answer = cli("sample", "music", *named, "--count", "1", "--device", "cpu")
-    assert answer.code == 0, answer.err
-    *_, last, summary = answer.err.splitlines()
-    assert "sampled tokens: " in last
-    assert last.endswith(" s")
-    assert summary.startswith("1 piece (.mid, .wav, .png) in out")
-
-
 def test_translations_are_counted_within_a_part_too(
     cli: Any, translation_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

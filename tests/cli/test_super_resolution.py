@@ -60,29 +60,6 @@ def test_large_and_small_pictures_of_the_same_image_give_the_same_samples(
     assert np.array_equal(to_levels(grids[0][2:98:12, -98:-2:12, 0], 17), levels[0])
 
 
-def test_a_compiled_step_gives_the_same_pictures(
-    cli, tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The compiler itself is not run here: that the step with an encoder goes through it is."""
-    compiled = []
-
-    def compile(function, **options):
-        compiled.append(function)
-        return function
-
-    monkeypatch.setattr(torch, "compile", compile)
-    levels = np.random.default_rng(0).integers(0, 17, (8, 8)).astype(np.uint8)
-    picture = write(tmp_path / "p.png", levels)
-    command = ["sample", "image", "--checkpoint", checkpoint, "--count", 2, "--upscale", picture]
-    for out, more in (("plain", []), ("compiled", ["--compile", "true"])):
-        assert not compiled
-        answer = cli(*command, "--out", out, *more)
-        assert answer.code == 0, answer
-    assert compiled
-    for name in ("sample-0000.png", "sample-0001.png", "grid.png"):
-        assert np.array_equal(read(tmp_path / "plain" / name), read(tmp_path / "compiled" / name))
-
-
 def test_bad_input_is_refused_in_one_sentence(
     cli, refused, tmp_path: Path, checkpoint: Path, image_checkpoint: Path
 ) -> None:
@@ -108,12 +85,6 @@ def test_bad_input_is_refused_in_one_sentence(
     says = ["factor 3 does not divide the height 8"]
     refused("train", "image", *options, 3, says=says)
     refused("train", "image", *options, 1, says=["factor must be a whole number of at least 2"])
-
-
-def test_evaluation_says_what_is_given(cli, checkpoint: Path) -> None:
-    answer = cli("evaluate", "image", "--checkpoint", checkpoint, "--limit", 4)
-    assert answer.code == 0, answer
-    assert "given the image averaged down" in answer.out
 
 
 def test_evaluation_reports_samples_and_halves(
