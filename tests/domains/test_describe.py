@@ -157,7 +157,7 @@ def test_sides_without_a_language(tmp_path: Path) -> None:
     described, config = look("translation", tmp_path)
     source = config.data.source
     assert source.source_language == "ko", "its script belongs to one language"
-    assert not source.of_summaries()
+    assert source.targets == "translations"
     assert source.target_language in text(described)
     assert source.items("train")[0][0][0] > "가"
     _, config = look("translation", tmp_path, target_language="en")

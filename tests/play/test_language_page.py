@@ -13,7 +13,13 @@ from triptych.core.transformer import TransformerConfig
 from triptych.domains.language.config import Config, DataConfig
 from triptych.domains.language.inference import LanguageModel
 from triptych.domains.language.model import SPECIALS, ModelConfig, Task, Vocabulary
-from triptych.domains.language.tasks.labelled import Classification, Entailment, MultipleChoice
+from triptych.domains.language.sources import TabSeparated, TextFiles
+from triptych.domains.language.tasks.labelled import (
+    Classification,
+    Entailment,
+    LabelledTask,
+    MultipleChoice,
+)
 from triptych.domains.language.tasks.masked import MaskedTokens
 from triptych.errors import UserError
 from triptych.text.word_piece import WordPiece
@@ -26,7 +32,8 @@ page = pytest.importorskip(
 def model_of(task: Task, *labels: str) -> LanguageModel:
     torch.manual_seed(0)
     sizes = TransformerConfig(n_layers=1, d_model=16, n_heads=2, feed_forward=GELU(16))
-    config = Config(data=DataConfig(max_length=24), model=ModelConfig(sizes), task=task)
+    source = TabSeparated() if isinstance(task, LabelledTask) else TextFiles()
+    config = Config(data=DataConfig(source, max_length=24), model=ModelConfig(sizes), task=task)
     vocabulary = Vocabulary(WordPiece().build(LINES, 60, SPECIALS), labels)
     return LanguageModel.of_run(config, randomised(config.build_model(vocabulary)), vocabulary)
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from triptych.domains.language.config import Config, DataConfig
 from triptych.domains.language.data import join_sentences
-from triptych.domains.language.sources import TextFiles
+from triptych.domains.language.sources import TabSeparated, TextFiles
+from triptych.domains.language.tasks.labelled import Classification
 from triptych.errors import UserError
 
 
@@ -52,3 +54,10 @@ def test_sentences_are_joined_up_to_a_length() -> None:
     rows = list(join_sentences(sentences, 3))
     assert rows == [[1, 2, 3], [4, 5, 6], [7, 8, 9], [10, 11], [12, 13]]
     assert [token for row in rows for token in row] == list(range(1, 14))
+
+
+def test_a_task_reads_its_kind_of_source_alone() -> None:
+    with pytest.raises(ValueError, match=r"Classification, which reads labelled texts.*TextFiles"):
+        Config(task=Classification())
+    with pytest.raises(ValueError, match=r"MaskedTokens, which reads documents.*TabSeparated"):
+        Config(data=DataConfig(TabSeparated()))

@@ -247,7 +247,7 @@ def test_two_source_languages_are_one_corpus_and_two(tmp_path: Path) -> None:
     assert corpus.items("news") == corpus.items("zh.news") == [("zh news", "from zh")]
     with pytest.raises(UserError, match=r"no split 'ko\.news'"):
         corpus.items("ko.news")
-    assert not corpus.of_summaries()
+    assert corpus.targets == "translations"
     with pytest.raises(ValueError, match="source_language ko"):
         TwoLanguages(first=first, second=first)
 

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from triptych.domains.translation.metrics import rouge, rouge_of_baselines
-from triptych.domains.translation.sources import ParallelText, TabSeparated
+from triptych.domains.translation.metrics import (
+    ROUGE,
+    character_accuracy,
+    rouge,
+    rouge_of_baselines,
+    score_translations,
+)
+from triptych.domains.translation.sources import ParallelText
 
 
 def test_rouge_is_that_of_its_definition() -> None:
@@ -23,19 +29,17 @@ def test_the_baselines_copy_a_sentence_of_the_document() -> None:
 
 
 def test_the_targets_decide_what_is_scored() -> None:
-    shares = {"split_column": None, "validation_share": 0.1, "source_language": "en"}
-    summaries = TabSeparated(target_language="en", targets="summaries", **shares)
-    assert summaries.of_summaries()
-    assert "rouge1" in summaries.extra_scores(["one leaf"], ["a leaf"])
-    assert set(summaries.baseline_scores(["One. Two."], ["One."])) == {"lead-1", "random sentence"}
-    plain = TabSeparated(target_language="en", **shares)
-    assert not plain.of_summaries()
-    assert plain.extra_scores(["one leaf"], ["a leaf"]) == plain.baseline_scores([""], [""]) == {}
+    scores = {
+        targets: set(score_translations(["a"], ["a"], tokenizer="13a", targets=targets).metrics)
+        for targets in ("translations", "summaries", "symbols")
+    }
+    plain = scores["translations"]
+    assert scores["summaries"] - plain == set(ROUGE)
+    assert scores["symbols"] - plain == {"character_accuracy"}
 
 
 def test_symbols_are_compared_character_by_character() -> None:
     corpus = ParallelText(targets="symbols")
-    score = corpus.extra_scores(["1234", "12", "", "99"], ["1235", "1234", "7", "9"])
-    assert score == {"character_accuracy": (3 + 2 + 0 + 1) / 10}
+    score = character_accuracy(["1234", "12", "", "99"], ["1235", "1234", "7", "9"])
+    assert score == (3 + 2 + 0 + 1) / 10
     assert corpus.bleu_tokenizer() == "char"
-    assert not corpus.of_summaries()

@@ -52,6 +52,14 @@ class Config(RunSettings):
     """What is trained, by class path: MaskedTokens, NextToken, Classification, Entailment,
     Similarity or MultipleChoice."""
 
+    def __post_init__(self) -> None:
+        holds = self.task.reads.holds
+        if not isinstance(self.data.source, self.task.reads):
+            raise ValueError(
+                f"task is {type(self.task).__name__}, which reads {holds}, and data.source is "
+                f"{type(self.data.source).__name__}; expected a source of {holds}"
+            )
+
     def model_settings(self) -> LanguageSettings:
         return LanguageSettings(
             self.model,

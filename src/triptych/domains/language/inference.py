@@ -24,7 +24,7 @@ from triptych.domains.options import counted
 from triptych.errors import UserError
 from triptych.files.results import OutputFolder, read_input_lines
 from triptych.files.splits import source_to_score
-from triptych.text.batches import Examples, evaluation_batches
+from triptych.text.batches import evaluation_batches
 from triptych.text.files import row_of
 from triptych.text.tokenizer import TextFormat
 from triptych.training.engine.evaluate import Evaluation, sum_scores
@@ -93,33 +93,27 @@ class LanguageModel(TaskScores, TrainedModel):
             max_tokens = request.batch_size * most
         batches = evaluation_batches(examples, max_tokens, limit=limit)
         totals = sum_scores(self.model, self.score, batches, progress)
-        training: Examples | None = None
-        not_scored = {}
+        further, further_details = task.further_scores(
+            self.model, examples, request, max_tokens=max_tokens, progress=progress
+        )
+        simple, not_scored = {}, {}
         try:
             training = task.encode(settings.source, "train", self.vocabulary, most)
         except UserError as error:
             not_scored["simple models"] = str(error)
-        further = task.further_scores(
-            self.model,
-            examples,
-            training,
-            request,
-            max_tokens=max_tokens,
-            progress=progress,
-        )
+        else:
+            simple = task.simple_models(training, examples, request, max_tokens=max_tokens)
         details = {
             "dtype": self.dtype,
             "task": type(task).__name__,
             "vocabulary_size": len(self.vocabulary),
             "totals": totals,
-            "simple_models": further.simple_models,
+            "simple_models": simple,
             "not_scored": not_scored,
-            **further.details,
+            **further_details,
         }
         count = min(len(examples), limit or len(examples))
-        return Evaluation(
-            self.domain, split, {**self.metrics(totals), **further.metrics}, count, details
-        )
+        return Evaluation(self.domain, split, self.metrics(totals) | further, count, details)
 
     def sample(
         self,

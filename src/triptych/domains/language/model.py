@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from torch import Tensor, nn
 
@@ -90,16 +90,8 @@ class ModelConfig:
         )
 
 
-@dataclass(frozen=True)
-class FurtherScores:
-    """Scores of a split besides those of every validation."""
-
-    metrics: dict[str, float] = field(default_factory=dict)
-    """Ratios by name; the name contains the unit."""
-    simple_models: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Metric -> name of a simple model -> its score."""
-    details: dict[str, Any] = field(default_factory=dict)
-    """Further results; JSON types only."""
+SimpleModels: TypeAlias = dict[str, dict[str, float]]
+"""Metric -> name of a simple model -> its score."""
 
 
 class Task(Checked, ABC):
@@ -110,13 +102,12 @@ class Task(Checked, ABC):
 
     monitor: ClassVar[str]
     """Metric, without "val/", whose lowest value selects the best checkpoint."""
+    reads: ClassVar[type[Source]] = TextSource  # type: ignore[type-abstract]
+    """Kind of source of which the task reads the items."""
 
-    @abstractmethod
     def texts(self, source: Source) -> Iterable[str]:
-        """Return the training texts, from which the tokenizer is learnt.
-
-        Raises UserError for a source of another kind.
-        """
+        """Return the training texts, from which the tokenizer is learnt; by default sentences."""
+        return (sentence for document in source.items("train") for sentence in document)
 
     def labels(self, source: Source) -> tuple[str, ...]:
         """Return the names of the classes that the task predicts; none by default."""
@@ -132,7 +123,7 @@ class Task(Checked, ABC):
     ) -> Examples:
         """Return the examples of a split, each of at most max_length tokens.
 
-        Raises UserError for missing data and for a source of another kind.
+        Raises UserError for missing data.
         """
 
     def initial_weights(
@@ -186,18 +177,22 @@ class Task(Checked, ABC):
         self,
         model: Any,
         examples: Any,
-        training: Any | None,
         request: LanguageScoreRequest,
         *,
         max_tokens: int,
         progress: Progress | None,
-    ) -> FurtherScores:
-        """Return scores that `triptych evaluate` adds, such as those of simple models.
+    ) -> tuple[dict[str, float], dict[str, Any]]:
+        """Return metrics that `triptych evaluate` adds to those of a validation, and details.
 
-        examples: of the split, of which the first `limit` are scored. training: examples of the
-        training split, None where they cannot be read. max_tokens: of a batch.
+        examples: of the split, of which the first `limit` are scored. max_tokens: of a batch.
         """
-        return FurtherScores()
+        return {}, {}
+
+    def simple_models(
+        self, training: Any, examples: Any, request: LanguageScoreRequest, *, max_tokens: int
+    ) -> SimpleModels:
+        """Return the scores of simple models of the training examples on the same examples."""
+        return {}
 
 
 @dataclass(frozen=True)
@@ -213,19 +208,3 @@ class LanguageSettings(ModelSettings):
 
     def build_model(self, vocabulary: Vocabulary) -> nn.Module:
         return self.task.build_model(self.model, vocabulary, self.max_length)
-
-
-def training_lines(source: Source, task: Task) -> Iterable[str]:
-    """Return the sentences of the training split of a source of plain text."""
-    documents = text_source(source, task).items("train")
-    return (sentence for document in documents for sentence in document)
-
-
-def text_source(source: Source, task: Task) -> TextSource:
-    """Return a source of plain text; UserError for a source of another kind."""
-    if not isinstance(source, TextSource):
-        raise UserError(
-            f"the task {type(task).__name__} reads plain text, and data.source is "
-            f"{type(source).__name__}; expected TextFiles"
-        )
-    return source

@@ -87,7 +87,7 @@ class Config(RunSettings):
             self.model,
             source.source_languages(),
             source.target_language,
-            summaries=source.of_summaries(),
+            summaries=source.targets == "summaries",
             max_length=self.data.max_length,
             example=source.example(),
             lora_alpha=self.run.finetune.lora_alpha,

@@ -6,11 +6,11 @@ import copy
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from triptych.core.models.sequence_to_sequence import SequenceToSequence
-from triptych.decoding.beams import Hypothesis, SearchResult
+from triptych.decoding.beams import Hypothesis
 from triptych.decoding.penalty import LengthPenalty
 from triptych.decoding.sampling import Sampling
 from triptych.domains.base import TrainedModel, Translation
@@ -32,7 +32,11 @@ from triptych.domains.translation.domain import (
     TranslationScoreRequest,
     TranslationTranslateOptions,
 )
-from triptych.domains.translation.metrics import LikelihoodScores, score_translations
+from triptych.domains.translation.metrics import (
+    LikelihoodScores,
+    rouge_of_baselines,
+    score_translations,
+)
 from triptych.domains.translation.model import (
     END,
     SPECIALS,
@@ -43,11 +47,11 @@ from triptych.domains.translation.model import (
 )
 from triptych.domains.translation.render import draw, draw_steps_by_length
 from triptych.domains.translation.search import (
+    by_line,
     one_line,
     sample_sources,
     search_sources,
     split_long,
-    with_progress,
 )
 from triptych.errors import UserError
 from triptych.files.results import OutputFolder, json_bytes, read_input_lines
@@ -134,12 +138,8 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         if not whole:
             parts = [split_long(line, self.vocabulary.source, limit) for line in lines]
         every = [part for line in parts for part in line]
-        if sample:
-            tokens = self.sample(every, **options)
-            self.tokens_written += sum(len(row) + 1 for row in tokens if row is not None)
-            decoded = iter(self.vocabulary.target.decode_batch(row or [] for row in tokens))
-            return [self._between.join(one_line(next(decoded)) for _ in line) for line in parts]
-        found = self.search(every, n_best=n_best, **options)
+        search = self.sample if sample else partial(self.search, n_best=n_best)
+        found = search(every, **options)
         self.tokens_written += sum(len(best[0].tokens) + 1 for best in found if best)
         of_parts = self._translations(found, n_best)
         translated = [self._joined([next(of_parts) for _ in line]) for line in parts]
@@ -196,7 +196,6 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         """
         if not 1 <= n_best <= beam:
             raise UserError(f"n_best is {n_best}; expected from 1 to beam, which is {beam}")
-        found: list[list[Hypothesis]] = [[] for _ in lines]
         results = self._results(
             self._encoded(lines),
             batch_size=batch_size,
@@ -205,9 +204,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
             penalty=LengthPenalty.parse(length_penalty),
             constraints=self._prepared(constraints),
         )
-        for number, result in with_progress(results, lines, progress):
-            found[number] = result.best
-        return found
+        return by_line(results, lines, progress)
 
     def sample(
         self,
@@ -220,8 +217,8 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         batch_size: int = TranslationTranslateOptions.batch_size,
         progress: Progress | None = None,
         **constraints: Any,
-    ) -> list[list[int] | None]:
-        """Return the tokens of one sampled translation of each line; None for a blank line.
+    ) -> list[list[Hypothesis]]:
+        """Return one sampled translation of each line, without scores; none for a blank line.
 
         temperature, top_k, top_p: see `Sampling`. seed: the same lines in the same batches give the
         same translations on the same device. progress, constraints: see `search`; required phrases
@@ -230,7 +227,6 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         prepared = self._prepared(constraints)
         if prepared.phrases:
             raise UserError("require needs beam search; expected it without sampling")
-        found: list[list[int] | None] = [None for _ in lines]
         results = sample_sources(
             self.model,
             self._encoded(lines),
@@ -239,9 +235,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
             seed=seed,
             constraints=prepared,
         )
-        for number, tokens in with_progress(results, lines, progress):
-            found[number] = tokens
-        return found
+        return by_line(results, lines, progress)
 
     def _encoded(self, lines: Sequence[str]) -> dict[int, list[int]]:
         """Return the ids of each line that is not blank, with END, by its number."""
@@ -259,8 +253,8 @@ class TranslationModel(LikelihoodScores, TrainedModel):
 
     def _results(
         self, sources: Mapping[int, Sequence[int]], **options: Any
-    ) -> Iterator[tuple[int, SearchResult]]:
-        """Yield the results of `search_sources`, those of near-ties from double precision."""
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """Yield the hypotheses of `search_sources`, those of near-ties in double precision."""
         has_double = device_of(self.full_model).type != "mps"
         exact = self.repeats_near_ties and self.dtype == "fp32" and has_double
         doubtful = {}
@@ -268,9 +262,10 @@ class TranslationModel(LikelihoodScores, TrainedModel):
             if exact and result.margin < SAFE_MARGIN:
                 doubtful[number] = sources[number]
             else:
-                yield number, result
+                yield number, result.best
         if doubtful:
-            yield from search_sources(self.double_model, doubtful, **options)
+            for number, result in search_sources(self.double_model, doubtful, **options):
+                yield number, result.best
 
     def texts(self, found: Sequence[Sequence[Hypothesis]], *, n_best: int = 1) -> list[list[str]]:
         """Return each hypothesis of `search` as one line; n_best empty texts for a blank line."""
@@ -367,8 +362,10 @@ class TranslationModel(LikelihoodScores, TrainedModel):
             references,
             tokenizer=corpus.bleu_tokenizer(),
             papers_language=corpus.target_language,
+            targets=corpus.targets,
         )
-        samples = zip(sources, references, translations, strict=True)
+        samples = list(zip(sources, references, translations, strict=True))
+        summaries = corpus.targets == "summaries"
         details: dict[str, Any] = {
             **scores.details,
             "search": {
@@ -386,14 +383,13 @@ class TranslationModel(LikelihoodScores, TrainedModel):
             **known_entropy(corpus),
             "samples": [
                 {"source": source, "reference": reference, "translation": translation}
-                for source, reference, translation in list(samples)[:SAMPLE_ROWS]
+                for source, reference, translation in samples[:SAMPLE_ROWS]
             ],
             "hypotheses": translations,
-            "baselines": corpus.baseline_scores(sources, references),
+            "baselines": rouge_of_baselines(sources, references) if summaries else {},
         }
-        extra = corpus.extra_scores(translations, references)
-        found_metrics = {**self.metrics(totals), **scores.metrics, **extra}
-        return Evaluation(self.domain, split, found_metrics, int(totals["pairs"]), details)
+        metrics = self.metrics(totals) | scores.metrics
+        return Evaluation(self.domain, split, metrics, int(totals["pairs"]), details)
 
 
 restore = TranslationModel.restore

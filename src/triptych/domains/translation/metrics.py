@@ -66,7 +66,8 @@ class TranslationScores:
     """Corpus scores of translations."""
 
     metrics: dict[str, float]
-    """BLEU and chrF2, 0 to 100, and exact_match, the share of lines equal to their reference."""
+    """BLEU and chrF2, 0 to 100, and exact_match, the share of lines equal to their reference; for
+    summaries also ROUGE, for strings of symbols character_accuracy."""
     details: dict[str, dict[str, str]]
     """Labels and signatures by score, and not_scored: the reason why a score is missing."""
 
@@ -77,11 +78,12 @@ def score_translations(
     *,
     tokenizer: str,
     papers_language: str | None = None,
+    targets: str = "translations",
 ) -> TranslationScores:
     """Score translations against one reference each.
 
     tokenizer: sacrebleu's tokenizer for BLEU, see `Corpus.bleu_tokenizer`. papers_language: target
-    language code, to compute the papers' BLEU too; None to skip it.
+    language code, to compute the papers' BLEU too; None to skip it. targets: see `FileCorpus`.
     """
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
@@ -102,6 +104,10 @@ def score_translations(
     metrics["chrf"] = float(chrf.corpus_score(hypotheses, [references]).score)
     signatures["chrf"] = str(chrf.get_signature())
     metrics["exact_match"] = sum(exact) / len(exact)
+    if targets == "summaries":
+        metrics |= rouge(hypotheses, references)
+    elif targets == "symbols":
+        metrics["character_accuracy"] = character_accuracy(hypotheses, references)
     details["labels"] = {name: LABELS[name] for name in signatures}
     return TranslationScores(metrics, details)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from operator import attrgetter
+from typing import Any, ClassVar
 
 from triptych.core.models.encoder_decoder import EncoderDecoder, SharedEmbeddings
 from triptych.core.models.joint_decoder import JointDecoder
@@ -79,15 +80,24 @@ class Tokenizers:
 class Architecture(ABC):
     """Kind of a translation model."""
 
+    fixed: ClassVar[dict[str, Any]] = {}
+    """Settings of the model by name that this kind has with one value alone."""
+
     @abstractmethod
     def build(
         self, model: ModelConfig, source_vocabulary: int, target_vocabulary: int
     ) -> SequenceToSequence:
         """Make a model with initial weights for vocabularies of these sizes, in tokens."""
 
-    @abstractmethod
     def check(self, model: ModelConfig) -> None:
         """Raise ValueError for settings of the model that this kind cannot have."""
+        for name, expected in self.fixed.items():
+            if (value := attrgetter(name)(model)) != expected:
+                wanted = "null" if expected is None else expected
+                raise ValueError(
+                    f"{name} is {value}; expected {wanted}, because the architecture is "
+                    f"{type(self).__name__}"
+                )
 
 
 @dataclass(frozen=True)
@@ -106,9 +116,6 @@ class EncoderAndDecoder(Architecture):
             max_offset=model.max_offset,
         )
 
-    def check(self, model: ModelConfig) -> None:
-        """Accept all settings."""
-
 
 @dataclass(frozen=True)
 class OneDecoder(Architecture):
@@ -117,6 +124,11 @@ class OneDecoder(Architecture):
     source_loss: bool = False
     """Train on the tokens of the source too, as the paper does; the metrics are of the target
     alone."""
+    fixed: ClassVar[dict[str, Any]] = {
+        "share_embeddings": "all",
+        "n_decoder_layers": None,
+        "max_offset": 0,
+    }
 
     def build(
         self, model: ModelConfig, source_vocabulary: int, target_vocabulary: int
@@ -127,18 +139,6 @@ class OneDecoder(Architecture):
             padding=PAD,
             source_loss=self.source_loss,
         )
-
-    def check(self, model: ModelConfig) -> None:
-        for name, expected in (
-            ("share_embeddings", "all"),
-            ("n_decoder_layers", None),
-            ("max_offset", 0),
-        ):
-            if getattr(model, name) != expected:
-                raise ValueError(
-                    f"{name} is {getattr(model, name)}; expected {expected or 'null'}, because the "
-                    "architecture OneDecoder has no encoder"
-                )
 
 
 @dataclass(frozen=True)
@@ -157,6 +157,11 @@ class Recurrent(Architecture):
     bidirectional: bool = False
     """Whether half of the encoder's features read the source from its end; else all read it from
     its beginning, as in the paper."""
+    fixed: ClassVar[dict[str, Any]] = {
+        "n_decoder_layers": None,
+        "max_offset": 0,
+        "transformer.n_heads": 1,
+    }
 
     def build(
         self, model: ModelConfig, source_vocabulary: int, target_vocabulary: int
@@ -175,17 +180,7 @@ class Recurrent(Architecture):
         )
 
     def check(self, model: ModelConfig) -> None:
-        found = {
-            "n_decoder_layers": (model.n_decoder_layers, None),
-            "max_offset": (model.max_offset, 0),
-            "transformer.n_heads": (model.transformer.n_heads, 1),
-        }
-        for name, (value, expected) in found.items():
-            if value != expected:
-                wanted = "null" if expected is None else expected
-                raise ValueError(
-                    f"{name} is {value}; expected {wanted}, because the architecture is Recurrent"
-                )
+        super().check(model)
         if self.bidirectional and model.transformer.d_model % 2:
             raise ValueError(
                 f"transformer.d_model is {model.transformer.d_model}; expected an even number, "

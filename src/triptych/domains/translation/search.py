@@ -6,16 +6,16 @@ masked, each row has its own length limit and length penalty, and beam search de
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from triptych.core.models.sequence_to_sequence import SequenceToSequence
 from triptych.decoding.beam_search import beam_search
-from triptych.decoding.beams import SearchResult
+from triptych.decoding.beams import Hypothesis, SearchResult
 from triptych.decoding.constraints import AnyForbids, ByPriority, Forbidden
 from triptych.decoding.generate import generate, threads_of_steps
 from triptych.decoding.penalty import LengthPenalty
@@ -25,8 +25,6 @@ from triptych.domains.translation.model import END, START
 from triptych.text.tokenizer import PAD, TextTokenizer
 from triptych.training.engine.devices import device_of, scoring
 from triptych.types import Progress
-
-Result = TypeVar("Result")
 
 FORBIDDEN = (PAD, START)
 """Tokens that no translation contains."""
@@ -83,8 +81,8 @@ def sample_sources(
     sampling: Sampling,
     seed: int,
     constraints: TokenConstraints,
-) -> Iterator[tuple[int, list[int]]]:
-    """Yield the key and a sampled translation of each source, without its end, longest first."""
+) -> Iterator[tuple[int, list[Hypothesis]]]:
+    """Yield the key and one sampled translation of each source, longest first; no scores (nan)."""
     device = device_of(model)
     generator = torch.Generator(device).manual_seed(seed)
     forbidden = Forbidden(FORBIDDEN, constraints.size, device)
@@ -105,7 +103,9 @@ def sample_sources(
             rows = generate(model, request)
         for key, row, limit in zip(keys, rows.tolist(), limits, strict=True):
             tokens = row[:limit]
-            yield key, tokens[: tokens.index(END)] if END in tokens else tokens
+            finished = END in tokens
+            tokens = tokens[: tokens.index(END)] if finished else tokens
+            yield key, [Hypothesis(tokens, math.nan, math.nan, finished)]
 
 
 def _batches(
@@ -163,15 +163,19 @@ def one_line(text: str) -> str:
     return text.replace("\r", " ").replace("\n", " ")
 
 
-def with_progress(
-    results: Iterator[tuple[int, Result]], lines: Sequence[str], progress: Progress | None
-) -> Iterator[tuple[int, Result]]:
-    """Yield results by number of their line, and report how many lines are done."""
+def by_line(
+    results: Iterator[tuple[int, list[Hypothesis]]],
+    lines: Sequence[str],
+    progress: Progress | None,
+) -> list[list[Hypothesis]]:
+    """Return the hypotheses of each line, none of a blank one; report how many lines are done."""
+    found: list[list[Hypothesis]] = [[] for _ in lines]
     n_blank = sum(not line.strip() for line in lines)
-    for done, result in enumerate(results, start=n_blank + 1):
-        yield result
+    for done, (number, best) in enumerate(results, start=n_blank + 1):
+        found[number] = best
         if progress is not None:
             progress(done, len(lines))
+    return found
 
 
 def split_long(line: str, tokenizer: TextTokenizer, max_tokens: int) -> list[str]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from triptych.domains.translation.metrics import character_accuracy, rouge, rouge_of_baselines
 from triptych.domains.translation.model import primary_subtag
 from triptych.errors import UserError
 from triptych.files.results import read_lines
@@ -34,14 +33,11 @@ class Corpus(Source[Pair]):
     """Language code of the target; BLEU of ko, zh and ja counts characters."""
 
     holds = "sentence pairs"
+    targets = "translations"  # see `FileCorpus.targets`
 
     def source_languages(self) -> list[str]:
         """Return the code of each language in which a source may be."""
         return [self.source_language]
-
-    def of_summaries(self) -> bool:
-        """Return whether the targets are summaries, whose sources are read whole."""
-        return False
 
     def example(self) -> str:
         """Return a source as those of artificial data, without their files; "" for other text."""
@@ -51,18 +47,6 @@ class Corpus(Source[Pair]):
         """Return the sacrebleu tokenizer for BLEU: "char", or its default "13a"."""
         by_character = primary_subtag(self.target_language) in CHARACTER_LANGUAGES
         return "char" if by_character else "13a"
-
-    def extra_scores(
-        self, hypotheses: Sequence[str], references: Sequence[str]
-    ) -> dict[str, float]:
-        """Return scores, by name, of translations of this kind of corpus alone."""
-        return {}
-
-    def baseline_scores(
-        self, sources: Sequence[str], references: Sequence[str]
-    ) -> dict[str, dict[str, float]]:
-        """Return these scores for translations that need no model, by the name of the method."""
-        return {}
 
 
 @dataclass(frozen=True)
@@ -82,23 +66,8 @@ class FileCorpus(TextFilesOfSplits[Pair], Corpus):
     def key(self, item: Pair) -> str:
         return item[0]
 
-    def of_summaries(self) -> bool:
-        return self.targets == "summaries"
-
     def bleu_tokenizer(self) -> str:
         return "char" if self.targets == "symbols" else super().bleu_tokenizer()
-
-    def extra_scores(
-        self, hypotheses: Sequence[str], references: Sequence[str]
-    ) -> dict[str, float]:
-        if self.targets == "symbols":
-            return {"character_accuracy": character_accuracy(hypotheses, references)}
-        return rouge(hypotheses, references) if self.of_summaries() else {}
-
-    def baseline_scores(
-        self, sources: Sequence[str], references: Sequence[str]
-    ) -> dict[str, dict[str, float]]:
-        return rouge_of_baselines(sources, references) if self.of_summaries() else {}
 
     def read_aligned(self, names: Sequence[str]) -> Iterator[Pair]:
         """Yield the pairs of line-aligned files; for names see `ParallelText.files`."""

@@ -27,8 +27,8 @@ from triptych.domains.language.data import LabelledBatch, LabelledExamples, join
 from triptych.domains.language.domain import LanguageScoreRequest
 from triptych.domains.language.metrics import simple_accuracies
 from triptych.domains.language.model import (
-    FurtherScores,
     ModelConfig,
+    SimpleModels,
     Task,
     Vocabulary,
 )
@@ -39,7 +39,7 @@ from triptych.training.engine.devices import device_of, scoring, to_device
 from triptych.training.engine.evaluate import in_double
 from triptych.training.finetune.parts import InitialWeights
 from triptych.training.loading.batches import Ragged
-from triptych.types import PositiveInt, Progress
+from triptych.types import PositiveInt
 
 Base: TypeAlias = Literal["encoder", "decoder"]
 """Model under the head of a task: that of masked tokens or that of the next token."""
@@ -72,6 +72,7 @@ class LabelledTask(Task):
     """Seed of the hash that chooses the training examples."""
 
     monitor: ClassVar[str] = "nats_per_example"
+    reads = LabelledSource
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -99,13 +100,11 @@ class LabelledTask(Task):
         return len(labels)
 
     def texts(self, source: Source) -> Iterable[str]:
-        for example in labelled_source(source, self).items("train"):
-            yield from example.texts
+        return (text for example in source.items("train") for text in example.texts)
 
     def labels(self, source: Source) -> tuple[str, ...]:
         """Return the labels of the training split in alphabetical order."""
-        examples = labelled_source(source, self).items("train")
-        labels = sorted({example.label for example in examples})
+        labels = sorted({example.label for example in source.items("train")})
         if len(labels) < 2:
             raise UserError(
                 f"every training example has the label {labels[0]!r}; expected two labels or more"
@@ -115,34 +114,35 @@ class LabelledTask(Task):
     def build_model(
         self, model: ModelConfig, vocabulary: Vocabulary, max_length: int
     ) -> SequenceTaskModel:
-        parts, reader = model.transformer, self._reader(model, len(vocabulary), max_length)
+        parts = model.transformer
+        reader: SequenceReader
+        if self.base == "decoder":
+            reader = LastTokenReader(model.build_decoder(len(vocabulary), max_length))
+        else:
+            encoder = EncoderOnly(parts, vocabulary=len(vocabulary), max_length=max_length)
+            if self.pooling == "mean":
+                reader = MeanReader(encoder)
+            else:
+                reader = FirstTokenReader(encoder, Pooler(parts.d_model))
         n_outputs = self.n_outputs(vocabulary.labels)
         return SequenceTaskModel(reader, TaskHead(parts.d_model, n_outputs, dropout=parts.dropout))
-
-    def _reader(self, model: ModelConfig, vocabulary: int, max_length: int) -> SequenceReader:
-        """Return the model under the head, which gives a vector of a row; sizes in tokens."""
-        if self.base == "decoder":
-            return LastTokenReader(model.build_decoder(vocabulary, max_length))
-        encoder = EncoderOnly(model.transformer, vocabulary=vocabulary, max_length=max_length)
-        if self.pooling == "mean":
-            return MeanReader(encoder)
-        return FirstTokenReader(encoder, Pooler(model.transformer.d_model))
 
     def encode(
         self, source: Source, split: str, vocabulary: Vocabulary, max_length: int
     ) -> LabelledExamples:
-        examples = labelled_source(source, self).items(split)
+        examples = source.items(split)
         if split == "train" and self.train_examples is not None:
             if self.train_examples > len(examples):
                 raise UserError(
                     f"task.train_examples is {self.train_examples:,}, but the train split has "
                     f"{len(examples):,} examples"
                 )
-            examples = sorted(examples, key=self._order)[: self.train_examples]
-        return self.encode_examples(examples, vocabulary, max_length)
 
-    def _order(self, example: Labelled) -> bytes:
-        return hashlib.sha256(f"{self.examples_seed} {example.texts}".encode()).digest()
+            def order(example: Labelled) -> bytes:
+                return hashlib.sha256(f"{self.examples_seed} {example.texts}".encode()).digest()
+
+            examples = sorted(examples, key=order)[: self.train_examples]
+        return self.encode_examples(examples, vocabulary, max_length)
 
     def encode_examples(
         self, examples: Sequence[Labelled], vocabulary: Vocabulary, max_length: int
@@ -237,20 +237,15 @@ class LabelledTask(Task):
             for item in range(count)
         ]
 
-    def further_scores(
+    def simple_models(
         self,
-        model: SequenceTaskModel,
+        training: LabelledExamples,
         examples: LabelledExamples,
-        training: LabelledExamples | None,
         request: LanguageScoreRequest,
         *,
         max_tokens: int,
-        progress: Progress | None,
-    ) -> FurtherScores:
-        if training is None:
-            return FurtherScores()
-        accuracies = simple_accuracies(training, examples, request.limit)
-        return FurtherScores(simple_models={"accuracy": accuracies})
+    ) -> SimpleModels:
+        return {"accuracy": simple_accuracies(training, examples, request.limit)}
 
     def initial_weights(
         self, header: dict[str, Any], labels: tuple[str, ...], weights: dict[str, Tensor]
@@ -263,8 +258,21 @@ class LabelledTask(Task):
         """
         before = header["task"]["class_path"]
         own = f"{type(self).__module__}.{type(self).__qualname__}"
-        if not any(name.startswith(HEAD) for name in weights):
-            weights = self._of_language_model(before, weights)
+        if not any(name.startswith(HEAD) for name in weights):  # of a language model
+            part = f"model.{self.base}."
+            if not any(name.startswith(part) for name in weights):
+                raise UserError(
+                    f"run.start.init_from is a model of the task {before.rpartition('.')[2]} "
+                    f"without {self.base}, and task.base is {self.base}; expected the other base"
+                )
+            encoder = self.base == "encoder"
+            taken = (part, "model.pooler.") if encoder else ("model.",)
+            reader = "model.reader." if encoder else "model.reader.model."
+            weights = {
+                name.replace("model.", reader, 1): weight
+                for name, weight in weights.items()
+                if name.startswith(taken)
+            }
         elif before != own or tuple(header["vocabulary"]["labels"]) != labels:
             weights = {name: w for name, w in weights.items() if not name.startswith(HEAD)}
         pooled = self.base == "encoder" and self.pooling == "cls"
@@ -272,25 +280,6 @@ class LabelledTask(Task):
         parts = (HEAD, POOLER) if pooled else (HEAD,)
         absent = (part for part in parts if not any(name.startswith(part) for name in kept))
         return InitialWeights(kept, tuple(absent))
-
-    def _of_language_model(self, kind: str, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the weights of the encoder and its pooler, or of the decoder, by the names here.
-
-        kind: class path of the other model's task. Raises UserError for one without `base`.
-        """
-        part = f"model.{self.base}."
-        if not any(name.startswith(part) for name in weights):
-            raise UserError(
-                f"run.start.init_from is a model of the task {kind.rpartition('.')[2]} without "
-                f"{self.base}, and task.base is {self.base}; expected the other base"
-            )
-        if self.base == "decoder":
-            return {f"model.reader.{name}": weight for name, weight in weights.items()}
-        return {
-            name.replace("model.", "model.reader.", 1): weight
-            for name, weight in weights.items()
-            if name.startswith((part, "model.pooler."))
-        }
 
 
 @dataclass(frozen=True)
@@ -344,7 +333,7 @@ class MultipleChoice(LabelledTask):
 
     def labels(self, source: Source) -> tuple[str, ...]:
         """Return the numbers of the candidates from 1."""
-        first = labelled_source(source, self).items("train")[0]
+        first = source.items("train")[0]
         return tuple(str(number) for number in range(1, len(first.texts)))
 
     def n_outputs(self, labels: Sequence[str]) -> int:
@@ -354,13 +343,3 @@ class MultipleChoice(LabelledTask):
         vectors = model.vectors(batch.tokens, batch.segments, batch.padding)  # [B, R, D]
         logits: Tensor = model.task_head(vectors).squeeze(-1)  # [B, R]
         return logits
-
-
-def labelled_source(source: Source, task: Task) -> LabelledSource:
-    """Return a source of labelled text; UserError for a source of another kind."""
-    if not isinstance(source, LabelledSource):
-        raise UserError(
-            f"the task {type(task).__name__} reads labelled text, and data.source is "
-            f"{type(source).__name__}; expected TabSeparated"
-        )
-    return source

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -28,12 +28,10 @@ from triptych.domains.language.model import (
     N_SPECIALS,
     SEP,
     SPECIALS,
-    FurtherScores,
     ModelConfig,
+    SimpleModels,
     Task,
     Vocabulary,
-    text_source,
-    training_lines,
 )
 from triptych.domains.language.sources import Source
 from triptych.errors import UserError
@@ -43,38 +41,20 @@ from triptych.text.tokenizer import TextTokenizer
 from triptych.training.engine.devices import device_of, scoring, to_device
 from triptych.training.engine.evaluate import in_double
 from triptych.training.loading.batches import Ragged
-from triptych.types import ClosedUnitInterval, OpenUnitInterval, Progress
+from triptych.types import Progress
 
 SHOWN = 8
 """Examples whose predictions are shown after a validation."""
 
 
 @dataclass(frozen=True)
-class MaskedTokens(Task):
+class MaskedTokens(MaskRates, Task):
     """Predict masked tokens from the tokens on both sides (Devlin et al. 2018, section 3.1)."""
 
-    predicted: OpenUnitInterval = MaskRates.predicted
-    """Share of the tokens that are predicted, each drawn by itself; never special ids."""
-    masked: ClosedUnitInterval = MaskRates.masked
-    """Share of the predicted tokens that are read as [MASK]."""
-    replaced: ClosedUnitInterval = MaskRates.replaced
-    """Share of the predicted tokens that are read as a random token; the others stay."""
     next_sentence: bool = False
     """Also predict whether the second of two segments follows the first one in its document."""
 
     monitor: ClassVar[str] = "nats_per_masked_token"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _ = self.rates  # checks the shares
-
-    @property
-    def rates(self) -> MaskRates:
-        """The three shares; ValueError for impossible ones."""
-        return MaskRates(self.predicted, self.masked, self.replaced)
-
-    def texts(self, source: Source) -> Iterable[str]:
-        return training_lines(source, self)
 
     def build_model(
         self, model: ModelConfig, vocabulary: Vocabulary, max_length: int
@@ -89,7 +69,7 @@ class MaskedTokens(Task):
     def encode(
         self, source: Source, split: str, vocabulary: Vocabulary, max_length: int
     ) -> MaskedExamples:
-        documents = text_source(source, self).items(split)
+        documents = source.items(split)
         most = (max_length - 3) // 2 if self.next_sentence else max_length - 2
         rows, document = [], []
         for number, sentences in enumerate(encode_documents(documents, vocabulary.tokenizer)):
@@ -99,7 +79,7 @@ class MaskedTokens(Task):
         examples = MaskedExamples(
             Ragged.of(rows, np.int32),
             np.array(document, dtype=np.int64),
-            self.rates,
+            self,
             vocabulary.known,
             next_sentence=self.next_sentence,
         )
@@ -180,43 +160,52 @@ class MaskedTokens(Task):
         self,
         model: MaskedTokenModel,
         examples: MaskedExamples,
-        training: MaskedExamples | None,
         request: LanguageScoreRequest,
         *,
         max_tokens: int,
         progress: Progress | None,
-    ) -> FurtherScores:
-        rows = examples.first[: request.limit]
-        count = min(request.pseudo_examples, len(rows))
-        # Spread over the split, which is in the order of its documents.
-        chosen = rows[np.arange(count) * len(rows) // max(count, 1)]
-        scores = FurtherScores()
-        if count:
-            scores.metrics.update(
-                pseudo_scores(
-                    model, examples.rows, chosen, max_tokens=max_tokens, progress=progress
-                )
+    ) -> tuple[dict[str, float], dict[str, int]]:
+        chosen = spread_rows(examples, request)
+        if not len(chosen):
+            return {}, {}
+        metrics = pseudo_scores(
+            model, examples.rows, chosen, max_tokens=max_tokens, progress=progress
+        )
+        return metrics, {"pseudo_examples": len(chosen)}
+
+    def simple_models(
+        self,
+        training: MaskedExamples,
+        examples: MaskedExamples,
+        request: LanguageScoreRequest,
+        *,
+        max_tokens: int,
+    ) -> SimpleModels:
+        counted = MaskedCounts(training.rows, training.known.stop, n_specials=N_SPECIALS, mask=MASK)
+        batches = evaluation_batches(examples, max_tokens, limit=request.limit)
+        parts = zip(*(neighbours(batch) for batch in batches), strict=True)
+        nats, accuracy = counted.scores(*(np.concatenate(part) for part in parts))
+        scores = {"nats_per_masked_token": nats, "masked_accuracy": accuracy}
+        chosen = spread_rows(examples, request)
+        if len(chosen):
+            texts = [examples.rows[int(row)].astype(np.int64) for row in chosen]
+            sides = [[row[:-2] for row in texts], [row[2:] for row in texts]]
+            inner = [row[1:-1] for row in texts]
+            nats, scores["one_mask_accuracy"] = counted.scores(
+                *map(np.concatenate, [*sides, inner])
             )
-            scores.details["pseudo_examples"] = count
-        if training is not None:
-            counted = MaskedCounts(
-                training.rows, training.known.stop, n_specials=N_SPECIALS, mask=MASK
-            )
-            batches = evaluation_batches(examples, max_tokens, limit=request.limit)
-            parts = zip(*(neighbours(batch) for batch in batches), strict=True)
-            nats, accuracy = counted.scores(*(np.concatenate(part) for part in parts))
-            scores.simple_models["nats_per_masked_token"] = nats
-            scores.simple_models["masked_accuracy"] = accuracy
-            if count:
-                texts = [examples.rows[int(row)].astype(np.int64) for row in chosen]
-                sides = [[row[:-2] for row in texts], [row[2:] for row in texts]]
-                inner = [row[1:-1] for row in texts]
-                nats, accuracy = counted.scores(*map(np.concatenate, [*sides, inner]))
-                scores.simple_models["one_mask_accuracy"] = accuracy
-                scores.simple_models["pseudo_perplexity"] = {
-                    name: float(np.exp(value)) for name, value in nats.items()
-                }
+            scores["pseudo_perplexity"] = {
+                name: float(np.exp(value)) for name, value in nats.items()
+            }
         return scores
+
+
+def spread_rows(examples: MaskedExamples, request: LanguageScoreRequest) -> Ids:
+    """Return the rows of `pseudo_examples`, spread over the split, which is in document order."""
+    rows = examples.first[: request.limit]
+    count = min(request.pseudo_examples, len(rows))
+    spread: Ids = rows[np.arange(count) * len(rows) // max(count, 1)]
+    return spread
 
 
 def encode_masked(tokenizer: TextTokenizer, text: str) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -21,12 +21,10 @@ from triptych.domains.language.domain import LanguageScoreRequest
 from triptych.domains.language.model import (
     N_SPECIALS,
     SEP,
-    FurtherScores,
     ModelConfig,
+    SimpleModels,
     Task,
     Vocabulary,
-    text_source,
-    training_lines,
 )
 from triptych.domains.language.sources import Source
 from triptych.errors import UserError
@@ -35,7 +33,6 @@ from triptych.text.tokenizer import PAD
 from triptych.training.engine.devices import device_of
 from triptych.training.engine.evaluate import in_double
 from triptych.training.loading.batches import Ragged
-from triptych.types import Progress
 
 SHOWN = 5
 """Texts that are sampled after a validation."""
@@ -47,9 +44,6 @@ class NextToken(Task):
 
     monitor: ClassVar[str] = "nats_per_token"
 
-    def texts(self, source: Source) -> Iterable[str]:
-        return training_lines(source, self)
-
     def build_model(
         self, model: ModelConfig, vocabulary: Vocabulary, max_length: int
     ) -> DecoderOnly:
@@ -58,8 +52,7 @@ class NextToken(Task):
     def encode(
         self, source: Source, split: str, vocabulary: Vocabulary, max_length: int
     ) -> Windows:
-        documents = text_source(source, self).items(split)
-        encoded = encode_documents(documents, vocabulary.tokenizer)
+        encoded = encode_documents(source.items(split), vocabulary.tokenizer)
         rows = ([token for sentence in document for token in sentence] for document in encoded)
         return Windows(
             Ragged.of(([*row, SEP] for row in rows), np.int32), max_length, len(vocabulary)
@@ -105,23 +98,19 @@ class NextToken(Task):
             )
         return continue_text(model, tokens, request, vocabulary)
 
-    def further_scores(
+    def simple_models(
         self,
-        model: DecoderOnly,
+        training: Windows,
         examples: Windows,
-        training: Windows | None,
         request: LanguageScoreRequest,
         *,
         max_tokens: int,
-        progress: Progress | None,
-    ) -> FurtherScores:
-        if training is None:
-            return FurtherScores()
+    ) -> SimpleModels:
         nats = CountModels(*training.pairs(), training.vocabulary).nats(
             *examples.pairs(request.limit)
         )
         perplexity = {name: math.exp(value) for name, value in nats.items()}
-        return FurtherScores(simple_models={"nats_per_token": nats, "perplexity": perplexity})
+        return {"nats_per_token": nats, "perplexity": perplexity}
 
 
 def _nll(model: DecoderOnly, batch: NextTokenBatch) -> Tensor:
