@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from triptych import domains, pretrained, shipped_configs
 from triptych.cli.main import PlainParser
-from triptych.errors import UserError, nearest
+from triptych.errors import UserError, meant
 
 
 class Pretrained:
@@ -112,6 +112,5 @@ def text_of(name: str) -> str:
             return file.read_text(encoding="utf-8")
         names |= {f"{domain}/{short}": short for short in shipped_configs.find_all(domain)}
     shorter = [full for full, short in names.items() if short == name]
-    near = shorter[0] if shorter else nearest(name, names)
-    meant = f"did you mean {near}?" if near else "triptych configs lists them"
-    raise UserError(f"there is no shipped config {name!r}; {meant}")
+    instead = meant(shorter[0] if shorter else name, names, "triptych configs lists them")
+    raise UserError(f"there is no shipped config {name!r}; {instead}")

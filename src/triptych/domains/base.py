@@ -76,7 +76,7 @@ class TrainedModel(ABC):
     vocabulary: Any
     """Vocabulary of the data, as `read_vocabulary` returns it."""
     header: dict[str, Any]
-    """Header of the checkpoint, see `training.checkpoint`."""
+    """Header of the checkpoint, see `training.run.checkpoint`."""
     dtype: Dtype
     """Number format of the weights in use."""
     full_model: nn.Module

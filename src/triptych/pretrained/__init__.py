@@ -3,8 +3,8 @@
 A model NAME is three files in this folder: NAME.safetensors (weights in bf16), NAME.json (settings,
 vocabulary, versions, metrics and the hash of the weights) and NAME.md (the model card).
 `scripts/export_pretrained` writes them. A folder of `triptych export` has the same content as
-model.safetensors, config.json and README.md. `training.model_files` reads and writes the weights.
-Imports nothing heavy, so that a wrong name is reported at once.
+model.safetensors, config.json and README.md. `training.run.model_files` reads and writes the
+weights. Imports nothing heavy, so that a wrong name is reported at once.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def weights_in(folder: Path) -> Path:
 def read_metadata(weights: Path) -> dict[str, Any]:
     """Return the content of NAME.json for a weights file, of config.json for model.safetensors.
 
-    "triptych" holds the header (see `training.checkpoint`), "metrics" the scores by split and
+    "triptych" holds the header (see `training.run.checkpoint`), "metrics" the scores by split and
     dtype, "card" the texts of the model card, "tied" the tensors that share storage, name by name.
     Raises UserError where the file is missing, damaged, of another format or not of Triptych.
     """
