@@ -110,11 +110,9 @@ class FolderOptions(ModelOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampleOptions(FolderOptions):
-    """Options of `triptych sample`."""
+class SamplingOptions(Checked):
+    """How values are sampled."""
 
-    count: PositiveInt = 1
-    """Number of samples."""
     seed: Seed = 0
     """Seed of sampling; the same seed gives the same samples on the same device."""
     temperature: NonNegativeFloat = 1.0
@@ -124,6 +122,14 @@ class SampleOptions(FolderOptions):
     """Number of most likely values to sample from; null for all."""
     top_p: PositiveFraction | None = None
     """Probability, 0 to 1, that the most likely values to sample from must reach; null for all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleOptions(SamplingOptions, FolderOptions):
+    """Options of `triptych sample`."""
+
+    count: PositiveInt = 1
+    """Number of samples."""
     dtype: Dtype = "fp32"
     """Number format of the weights; bf16 and int8 are faster and change the samples."""
     compile: bool = False

@@ -142,39 +142,28 @@ class LanguageModel(TaskScores, TrainedModel):
         lines: the texts of an example between tabs. Raises UserError as `probabilities`.
         """
         self._labelled_task()  # before a line is judged
-        named = [f"line {number}" for number in range(1, len(lines) + 1)]
-        texts = [
-            filled(row_of(line, where), least=1) for line, where in zip(lines, named, strict=True)
-        ]
-        rows = self.probabilities(texts, named)
-        return [max(row.items(), key=lambda each: each[1]) for row in rows]
+        rows = [row_of(line, f"line {number}") for number, line in enumerate(lines, start=1)]
+        examples = [Labelled(tuple(filled(row, least=1)), where=row.where) for row in rows]
+        shares = self.probabilities(examples)
+        return [max(row.items(), key=lambda each: each[1]) for row in shares]
 
-    def probabilities(
-        self, examples: Sequence[Sequence[str]], named: Sequence[str] | None = None
-    ) -> list[dict[str, float]]:
-        """Return the probability of each label for each example.
+    def probabilities(self, examples: Sequence[Labelled]) -> list[dict[str, float]]:
+        """Return the probability of each label for each example, whose own label is not read.
 
-        examples: their texts. named: their names in errors, None for numbers. Raises UserError for
-        a model of a task without labels, for an example with another number of texts and for more
-        candidates than labels.
+        Raises UserError for a model of a task without labels, for an example with another number of
+        texts and for more candidates than labels.
         """
         task, labels = self._labelled_task(), self.vocabulary.labels
         if not examples:
             return []
-        named = named or [f"example {number}" for number in range(1, len(examples) + 1)]
-        rows = task.encode_examples(
-            [
-                Labelled(tuple(each), labels[0], name)
-                for each, name in zip(examples, named, strict=True)
-            ],
-            self.vocabulary,
-            self.settings.max_length,
-        )
+        known = [each._replace(label=labels[0]) for each in examples]
+        rows = task.encode_examples(known, self.vocabulary, self.settings.max_length)
         shares = task.probabilities(self.model, rows, MAX_TOKENS)  # [N, C]
         if shares.shape[1] > len(labels):
+            where = examples[0].where or "example 1"
             raise UserError(
-                f"{named[0]} has {shares.shape[1]} candidates; expected at most {len(labels)}, as "
-                "in training"
+                f"{where} has {shares.shape[1]} candidates; expected at most {len(labels)}, as in "
+                "training"
             )
         # There may be fewer candidates than labels.
         return [dict(zip(labels, row, strict=False)) for row in shares.tolist()]

@@ -33,7 +33,7 @@ class Labelled(NamedTuple):
 
     texts: tuple[str, ...]
     """One text; two texts; or a context and its candidates."""
-    label: str
+    label: str = ""
     """Name of the class; of candidates the number of the right one, from 1."""
     where: str = ""
     """Place of the example for errors, such as `train.tsv, line 3`; empty for none."""

@@ -11,17 +11,15 @@ from triptych.domains.options import (
     EvaluateOptions,
     ModelOptions,
     NewRunOptions,
+    SamplingOptions,
     ScoreRequest,
 )
 from triptych.errors import UserError
 from triptych.types import (
     Checked,
     Dtype,
-    NonNegativeFloat,
     NonNegativeInt,
-    PositiveFraction,
     PositiveInt,
-    Seed,
 )
 
 NUMBERS = "attention.json"
@@ -109,7 +107,7 @@ class TranslationEvaluateOptions(TranslationScoreRequest, EvaluateOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslationTranslateOptions(OutputConstraints, SearchOptions, ModelOptions):
+class TranslationTranslateOptions(SamplingOptions, OutputConstraints, SearchOptions, ModelOptions):
     """Options of `triptych translate`."""
 
     n_best: PositiveInt = 1
@@ -122,16 +120,7 @@ class TranslationTranslateOptions(OutputConstraints, SearchOptions, ModelOptions
     """Write lines of five columns, separated by tabs: number of the input line and rank of the
     translation (both from 1), score, log-probability in nats, text."""
     sample: bool = False
-    """Sample translations instead of a beam search."""
-    temperature: NonNegativeFloat = 1.0
-    """Divisor of the logits in sampling: above 1 more varied, below 1 safer, 0 for the most likely
-    token."""
-    top_k: PositiveInt | None = None
-    """Number of most likely tokens to sample from; null for all."""
-    top_p: PositiveFraction | None = None
-    """Probability, 0 to 1, that the most likely tokens to sample from must reach; null for all."""
-    seed: Seed = 0
-    """Seed of sampling; the same input in the same batches gives the same text."""
+    """Sample translations, by seed, temperature, top_k and top_p, instead of a beam search."""
 
     description = (
         "Translate lines (UTF-8) from standard input to standard output, in order and as soon as "
@@ -154,7 +143,7 @@ class TranslationTranslateOptions(OutputConstraints, SearchOptions, ModelOptions
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of the model's `translate`."""
         of_search = {"beam", "n_best", "length_penalty", "scores", "require"}
-        of_sampling = {"temperature", "top_k", "top_p", "seed"}
+        of_sampling = {field.name for field in fields(SamplingOptions)}
         others = {field.name for field in fields(ModelOptions)} | {"dtype"}
         others |= of_search if self.sample else of_sampling
         return {name: value for name, value in vars(self).items() if name not in others}

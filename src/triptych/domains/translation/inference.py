@@ -148,11 +148,6 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         texts = [[one.text for one in best] for best in translated]
         return [best[0] for best in texts] if n_best == 1 else texts
 
-    @property
-    def _between(self) -> str:
-        """Text between two sentences."""
-        return "" if self._language in NO_SPACES else " "
-
     def _translations(
         self, found: Sequence[Sequence[Hypothesis]], n_best: int
     ) -> Iterator[list[Translation]]:
@@ -165,11 +160,11 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         """Return the n best translations of a line from those of its parts, best first."""
         if len(parts) == 1:
             return parts[0]
-        joined = []
+        joined, between = [], "" if self._language in NO_SPACES else " "
         for rank in range(max(map(len, parts))):
             same_rank = [best[min(rank, len(best) - 1)] for best in parts]
             texts, scores, log_p = zip(*same_rank, strict=True)
-            joined.append(Translation(self._between.join(texts), sum(scores), sum(log_p)))
+            joined.append(Translation(between.join(texts), sum(scores), sum(log_p)))
         return joined
 
     def search(

@@ -8,6 +8,7 @@ import gradio as gr
 
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.domains.language.inference import LanguageModel
+from triptych.domains.language.sources import Labelled
 from triptych.domains.language.tasks.labelled import LabelledTask
 from triptych.tools.play import Page
 from triptych.tools.play.parts import (
@@ -61,7 +62,8 @@ def label(model: LanguageModel, text: str) -> list[list[str]]:
     than the model reads.
     """
     lines = checked_text(text, MAX_CHARACTERS).splitlines()
-    (probabilities,) = model.probabilities([[line.strip() for line in lines if line.strip()]])
+    texts = tuple(line.strip() for line in lines if line.strip())
+    (probabilities,) = model.probabilities([Labelled(texts)])
     ranked = sorted(probabilities.items(), key=lambda each: -each[1])
     return [[name, f"{probability:.4f}"] for name, probability in ranked]
 
