@@ -59,8 +59,8 @@ def test_ties_pickups_tempos_and_chords(tmp_path: Path) -> None:
         note("C", 5, 4, tied("stop")) + note("C", 5, 4) + note("E", 5, 4, "<chord/>"),
     ]
     lower = [attributes() + note("A", 3, 4), note("F", 3, 12), note("F", 3, 12)]
-    parts = read_musicxml(write_score(tmp_path / "s.xml", {"Violin": upper, "Cello": lower}))
-    midi = score_to_midi(parts, [40, 42], name="s")
+    score = read_musicxml(write_score(tmp_path / "s.xml", {"Violin": upper, "Cello": lower}))
+    midi = score_to_midi(score, [40, 42], name="s")
     quarter = TICKS_PER_QUARTER
     found = [
         list(zip(own.onset / quarter, own.release / quarter, own.pitch, own.program, strict=True))

@@ -5,32 +5,32 @@ Grace notes are left out, a pickup is as long as it is written, and no repeat is
 
 from __future__ import annotations
 
-import itertools
 import xml.etree.ElementTree as ElementTree
 import zipfile
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import pairwise, zip_longest
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
+from triptych.domains.music.constraints import SEMITONES
 from triptych.domains.music.notes import Notes, Part, Score, one_string_per_key
 from triptych.errors import UserError
 
-SEMITONES = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
 MUSICXML_SUFFIXES = (".mxl", ".xml", ".musicxml")
 TICKS_PER_QUARTER = 5040
 """Divisible by 2^4, 3^2, 5 and 7: the times of all usual notes and tuplets are whole."""
 VELOCITY = 80
+EMPTY = ElementTree.Element("measure")
+"""In place of the measures that a shorter part lacks."""
 
 
 class ScoreNote(NamedTuple):
     """One written note; tied notes are several."""
 
-    measure: int
     onset: Fraction
-    """In the measure, in quarters."""
-    duration: Fraction
-    """In quarters."""
+    release: Fraction
     pitch: int
     """Sounding MIDI pitch."""
     is_continued: bool
@@ -39,20 +39,32 @@ class ScoreNote(NamedTuple):
 
 @dataclass
 class ScorePart:
-    """One part of a score; times in quarters."""
+    """One part of a score, and how its file writes notes at the measure that is read."""
 
     name: str
-    measures: list[Fraction] = field(default_factory=list)
-    """Length of each measure."""
     notes: list[ScoreNote] = field(default_factory=list)
-    meters: list[tuple[int, int, int]] = field(default_factory=list)
-    """(measure, numerator, denominator) of the time signatures."""
-    tempos: list[tuple[int, Fraction, float]] = field(default_factory=list)
-    """(measure, onset in it, quarter notes per minute)."""
+    divisions: int = 1
+    """Units of a duration in a quarter."""
+    transposition: int = 0
+    """From the written to the sounding pitch, in semitones."""
 
 
-def read_musicxml(path: Path) -> list[ScorePart]:
-    """Read the parts of a score; raises UserError for a damaged file."""
+@dataclass
+class MusicXML:
+    """A score as it is written; times in quarters from the start."""
+
+    parts: list[ScorePart]
+    starts: list[Fraction] = field(default_factory=lambda: [Fraction(0)])
+    """Start of each measure, and the end of the last one. The longest part decides, so that an
+    incomplete measure does not shift a voice."""
+    meters: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Time signatures, numerator and denominator, by measure."""
+    tempos: dict[Fraction, float] = field(default_factory=dict)
+    """Quarter notes per minute, by time."""
+
+
+def read_musicxml(path: Path) -> MusicXML:
+    """Read a score; raises UserError for a damaged file."""
     try:
         if path.suffix == ".mxl":
             with zipfile.ZipFile(path) as archive:
@@ -68,63 +80,90 @@ def read_musicxml(path: Path) -> list[ScorePart]:
         names = {
             part.get("id"): part.findtext("part-name") or "" for part in root.iter("score-part")
         }
-        return [_read_part(part, names.get(part.get("id"), "")) for part in root.findall("part")]
+        parts = root.findall("part")
+        score = MusicXML([ScorePart(names.get(part.get("id"), "")) for part in parts])
+        for measures in zip_longest(*(part.findall("measure") for part in parts), fillvalue=EMPTY):
+            ends = [
+                _read_measure(measure, part, score)
+                for measure, part in zip(measures, score.parts, strict=True)
+            ]
+            score.starts.append(max(ends))
+        return score
     # A damaged archive or document raises any of a dozen types.
     except Exception as error:
         raise UserError(f"{path} is not a MusicXML file that can be read ({error!r})") from error
 
 
-def measure_starts(parts: list[ScorePart]) -> list[Fraction]:
-    """Return the start of each measure, and the end of the last one, in quarters.
+def _read_measure(measure: ElementTree.Element, part: ScorePart, score: MusicXML) -> Fraction:
+    """Add a measure of a part to the score, whose earlier measures are read; return its end."""
+    now = end = onset = score.starts[-1]
+    for element in measure:
+        duration = Fraction(element.findtext("duration", "0")) / part.divisions
+        if element.tag == "attributes":
+            part.divisions = int(element.findtext("divisions", part.divisions))
+            if element.find("transpose") is not None:
+                octaves = int(element.findtext("transpose/octave-change", 0))
+                part.transposition = int(element.findtext("transpose/chromatic", 0)) + 12 * octaves
+            count, unit = element.findtext("time/beats", ""), element.findtext("time/beat-type")
+            if count.isdigit() and unit:  # not 3+2
+                score.meters[len(score.starts) - 1] = int(count), int(unit)
+        elif element.tag in ("direction", "sound"):
+            sound = element if element.tag == "sound" else element.find("sound")
+            if sound is not None and float(sound.get("tempo") or 0) > 0:
+                score.tempos[now] = float(sound.get("tempo", ""))
+        elif element.tag == "backup":
+            now -= duration
+        elif element.tag == "forward":
+            now += duration
+        elif element.tag == "note" and element.find("grace") is None:
+            if element.find("chord") is None:
+                onset, now = now, now + duration
+            pitch = element.find("pitch")
+            if pitch is not None:
+                tied = any(tie.get("type") == "stop" for tie in element.findall("tie"))
+                sounding = _midi_pitch(pitch) + part.transposition
+                part.notes.append(ScoreNote(onset, onset + duration, sounding, tied))
+        end = max(end, now)
+    return end
 
-    The longest part decides, so that an incomplete measure does not shift a voice.
-    """
-    measures = itertools.zip_longest(*(part.measures for part in parts), fillvalue=Fraction(0))
-    return [*itertools.accumulate(map(max, measures), initial=Fraction(0))]
+
+def _midi_pitch(pitch: ElementTree.Element) -> int:
+    step, octave = pitch.findtext("step", ""), pitch.findtext("octave", "")
+    alter = round(float(pitch.findtext("alter", "0")))
+    return 12 * (int(octave) + 1) + SEMITONES[step] + alter
 
 
-def score_to_midi(parts: list[ScorePart], programs: list[int], *, name: str) -> Score:
+def score_to_midi(score: MusicXML, programs: list[int], *, name: str) -> Score:
     """Return a score as the content of a MIDI file; programs: of each part.
 
     Each measure has a time signature of its own length, so that a pickup is a short bar and bar
     lines stay in place; a measure that is no whole number of eighths has none.
     """
-    starts = measure_starts(parts)
 
     def ticks(quarters: Fraction) -> int:
         return round(quarters * TICKS_PER_QUARTER)
 
     midi_parts: list[Part] = []
-    rows: list[tuple[int, ...]] = []  # of `Notes.of`
-    for part, program in zip(parts, programs, strict=True):
-        spans: list[list[Fraction]] = []  # onset and release
-        pitches: list[int] = []
-        open_notes: dict[tuple[int, Fraction], list[Fraction]] = {}  # by pitch and release
-        for note in sorted(part.notes, key=lambda note: starts[note.measure] + note.onset):
-            onset = starts[note.measure] + note.onset
-            release = onset + note.duration
-            span = open_notes.pop((note.pitch, onset), None) if note.is_continued else None
-            if span is None:
-                span = [onset, release]
-                spans.append(span)
-                pitches.append(note.pitch)
-            span[1] = release
-            open_notes[note.pitch, release] = span
-        if spans:
-            rows += [
-                (pitch, ticks(onset), ticks(release), VELOCITY, len(midi_parts), program)
-                for pitch, (onset, release) in zip(pitches, spans, strict=True)
-            ]
+    rows: list[list[int]] = []  # of `Notes.of`
+    for part, program in zip(score.parts, programs, strict=True):
+        open_notes: dict[tuple[int, Fraction], list[int]] = {}  # row by pitch and release
+        for onset, release, pitch, is_continued in sorted(part.notes, key=itemgetter(0)):
+            row = open_notes.pop((pitch, onset), None) if is_continued else None
+            if row is None:
+                row = [pitch, ticks(onset), 0, VELOCITY, len(midi_parts), program]
+                rows.append(row)
+            row[2] = ticks(release)
+            open_notes[pitch, release] = row
+        if part.notes:
             midi_parts.append(Part(part.name, is_drum=False))
     if not rows:
         raise UserError(f"{name} holds no notes")
     notes = Notes.of(rows)
     notes = one_string_per_key(notes, notes.onset, least=1)
-    meters = {measure: (count, unit) for part in parts for measure, count, unit in part.meters}
     signatures: list[tuple[int, int, int]] = []
     meter = 4, 4
-    for measure, (start, stop) in enumerate(itertools.pairwise(starts)):
-        count, unit = meter = meters.get(measure, meter)
+    for measure, (start, stop) in enumerate(pairwise(score.starts)):
+        count, unit = meter = score.meters.get(measure, meter)
         if stop - start != Fraction(4 * count, unit):
             whole = 8 if (stop - start).denominator > 1 else 4
             length = (stop - start) * whole / 4
@@ -133,60 +172,13 @@ def score_to_midi(parts: list[ScorePart], programs: list[int], *, name: str) -> 
             count, unit = int(length), whole
         if not signatures or signatures[-1][1:] != (count, unit):
             signatures.append((ticks(start), count, unit))
-    tempos = {
-        ticks(starts[measure] + onset): round(60e6 / tempo)
-        for part in parts
-        for measure, onset, tempo in part.tempos
-        if tempo > 0
-    }
+    tempos = {ticks(time): round(60e6 / tempo) for time, tempo in score.tempos.items()}
     return Score(
         name,
         midi_parts,
         notes.sorted("part", "onset", "release", "pitch"),
         TICKS_PER_QUARTER,
-        ticks(starts[-1]),
+        ticks(score.starts[-1]),
         sorted(tempos.items()),
         signatures,
     )
-
-
-def _read_part(part: ElementTree.Element, name: str) -> ScorePart:
-    divisions, transposition = 1, 0
-    score_part = ScorePart(name)
-    for number, measure in enumerate(part.findall("measure")):
-        now = end = onset = Fraction(0)
-        for element in measure:
-            duration = Fraction(element.findtext("duration", "0")) / divisions
-            if element.tag == "attributes":
-                divisions = int(element.findtext("divisions", divisions))
-                if element.find("transpose") is not None:
-                    octaves = int(element.findtext("transpose/octave-change", 0))
-                    transposition = int(element.findtext("transpose/chromatic", 0)) + 12 * octaves
-                count, unit = element.findtext("time/beats", ""), element.findtext("time/beat-type")
-                if count.isdigit() and unit:  # not 3+2
-                    score_part.meters.append((number, int(count), int(unit)))
-            elif element.tag in ("direction", "sound"):
-                sound = element if element.tag == "sound" else element.find("sound")
-                if sound is not None and sound.get("tempo"):
-                    score_part.tempos.append((number, now, float(sound.get("tempo", ""))))
-            elif element.tag == "backup":
-                now -= duration
-            elif element.tag == "forward":
-                now += duration
-            elif element.tag == "note" and element.find("grace") is None:
-                if element.find("chord") is None:
-                    onset, now = now, now + duration
-                pitch = element.find("pitch")
-                if pitch is not None:
-                    tied = any(tie.get("type") == "stop" for tie in element.findall("tie"))
-                    sounding = _midi_pitch(pitch) + transposition
-                    score_part.notes.append(ScoreNote(number, onset, duration, sounding, tied))
-            end = max(end, now)
-        score_part.measures.append(end)
-    return score_part
-
-
-def _midi_pitch(pitch: ElementTree.Element) -> int:
-    step, octave = pitch.findtext("step", ""), pitch.findtext("octave", "")
-    alter = round(float(pitch.findtext("alter", "0")))
-    return 12 * (int(octave) + 1) + SEMITONES[step] + alter

@@ -15,12 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from triptych.domains.music.musicxml import (
-    MUSICXML_SUFFIXES,
-    measure_starts,
-    read_musicxml,
-    score_to_midi,
-)
+from triptych.domains.music.musicxml import MUSICXML_SUFFIXES, read_musicxml, score_to_midi
 from triptych.domains.music.notes import SILENT, Score
 from triptych.domains.music.sources.base import HashedSource, Piece
 from triptych.domains.music.tokenizers.base import MusicTokenizer
@@ -144,17 +139,17 @@ def read_mxl(path: Path) -> Grid | None:
     silent. Ties need no care, since the grid holds what sounds. Raises UserError for a damaged
     file.
     """
-    parts = read_musicxml(path)
-    if len(parts) != N_VOICES:
+    score = read_musicxml(path)
+    if len(score.parts) != N_VOICES:
         return None
-    starts = measure_starts(parts)  # in quarters
-    n_steps = math.ceil(starts[-1] * STEPS_PER_QUARTER)
+    n_steps = math.ceil(score.starts[-1] * STEPS_PER_QUARTER)
     grid = np.full((n_steps, N_VOICES), SILENT, dtype=np.int64)
-    for voice, part in enumerate(parts):
+    for voice, part in enumerate(score.parts):
         for note in part.notes:
-            first = (starts[note.measure] + note.onset) * STEPS_PER_QUARTER
-            stop = first + note.duration * STEPS_PER_QUARTER
-            cells = grid[math.ceil(first) : math.ceil(stop), voice]
+            first, stop = (
+                math.ceil(time * STEPS_PER_QUARTER) for time in (note.onset, note.release)
+            )
+            cells = grid[first:stop, voice]
             cells[cells == SILENT] = note.pitch
     return grid
 
@@ -173,21 +168,16 @@ class Music21Ensembles(HashedSource):
     """String quartets and a trio sonata in music21's package; no download.
 
     All scores of the COMPOSERS that have three or more parts, all of them strings. A piece is a
-    file: a movement, or a whole work of some movements. All movements of a work are in one split,
-    which the hash of its name decides.
+    file, named composer/work/movement or composer/work: a movement, or a whole work of some
+    movements. All movements of a work are in one split, which the hash of composer/work decides.
     """
 
     def load(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
         return [
             Piece(score.name, tokenizer.from_midi(score))
             for score in all_ensembles()
-            if self.split_of(_work(score.name).encode()) == split
+            if self.split_of("/".join(score.name.split("/")[:2]).encode()) == split
         ]
-
-
-def _work(name: str) -> str:
-    """Return the composer and work of a piece named composer/work/movement or composer/work."""
-    return "/".join(name.split("/")[:2])
 
 
 @functools.cache
@@ -214,16 +204,12 @@ def _read(path: Path) -> Score | str | None:
 
 def read_ensemble(path: Path, *, name: str) -> Score | None:
     """Read a score; None where a part is for another instrument, or where there are too few."""
-    parts = read_musicxml(path)
+    score = read_musicxml(path)
     programs = [
-        next((PROGRAMS[word] for word in _words(part.name) if word in PROGRAMS), None)
-        for part in parts
+        next((PROGRAMS[word] for word in words if word in PROGRAMS), None)
+        for words in (part.name.lower().replace(".", " ").split() for part in score.parts)
     ]
     known = [program for program in programs if program is not None]
-    if len(parts) < LEAST_PARTS or len(known) < len(parts):
+    if len(known) < max(LEAST_PARTS, len(programs)):
         return None
-    return score_to_midi(parts, known, name=name)
-
-
-def _words(name: str) -> list[str]:
-    return name.lower().replace(".", " ").split()
+    return score_to_midi(score, known, name=name)
