@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 from triptych.errors import UserError
@@ -108,24 +107,39 @@ def parse_ranges(text: str) -> dict[str, tuple[int, int]]:
 
 
 def permitted_pitches(
-    known: Iterable[int], options: ConstraintOptions, span: tuple[int, int] | None, whose: str
-) -> set[int]:
-    """Return the pitches of a tokenizer that are in the scale and in a range.
+    options: ConstraintOptions, known: range, voices: dict[str, tuple[int, int]]
+) -> list[set[int]]:
+    """Return the pitches that are in the scale and in the range of each voice.
 
-    span: lowest and highest pitch, None for all. whose: the name of what has the range. Raises
-    UserError where no pitch is left.
+    known: pitches of the tokenizer. voices: its usual ranges by name; empty for a single part.
+    Raises UserError for a voice that it lacks, and where no pitch is left.
     """
-    low, high = span or (min(known), max(known))
-    inside = {pitch for pitch in known if low <= pitch <= high}
-    if not inside:
+    usual = {name.lower(): span for name, span in voices.items()}
+    spans = usual
+    if options.ranges != TEXTBOOK:
+        spans = {} if options.ranges is None else parse_ranges(options.ranges)
+    if options.ranges is not None and not usual and ALL_VOICES not in spans:
         raise UserError(
-            f"ranges gives {whose} the pitches {low}-{high}, of which this model has none; it has "
-            f"{min(known)} to {max(known)}"
+            f"ranges is {options.ranges!r}, but this music has no voices; expected a lowest and a "
+            "highest MIDI pitch, such as 48-84"
         )
-    classes = None if options.scale is None else parse_scale(options.scale)
-    permitted = {pitch for pitch in inside if classes is None or pitch % 12 in classes}
-    if not permitted:
-        raise UserError(
-            f"no pitch from {low} to {high}, the range of {whose}, is in the scale {options.scale}"
-        )
+    for name in spans:
+        if name not in (ALL_VOICES, *usual):
+            raise UserError(f"ranges names the voice {name!r}; expected {', '.join(usual)}")
+    classes = range(12) if options.scale is None else parse_scale(options.scale)
+    permitted = []
+    for name in usual or ("piano",):
+        low, high = spans.get(name, spans.get(ALL_VOICES, (known[0], known[-1])))
+        inside = {pitch for pitch in known if low <= pitch <= high}
+        permitted.append({pitch for pitch in inside if pitch % 12 in classes})
+        if not inside:
+            raise UserError(
+                f"ranges gives the {name} the pitches {low}-{high}, of which this model has none; "
+                f"it has {known[0]} to {known[-1]}"
+            )
+        if not permitted[-1]:
+            raise UserError(
+                f"no pitch from {low} to {high}, the range of the {name}, is in the scale "
+                f"{options.scale}"
+            )
     return permitted

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -86,6 +86,10 @@ class Notes:
         """Return the notes by the first of some columns, then by the second, and so on."""
         return self[np.lexsort([getattr(self, name) for name in reversed(columns)])]
 
+    def with_times(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Notes:
+        """Return the notes with changed onsets and releases."""
+        return replace(self, onset=change(self.onset), release=change(self.release))
+
     @property
     def pitched(self) -> Notes:
         """All notes but drums."""
@@ -140,8 +144,7 @@ class Score:
     @property
     def notes_in_seconds(self) -> Notes:
         """The same notes, times in seconds."""
-        onset, release = self.seconds(self.notes.onset), self.seconds(self.notes.release)
-        return replace(self.notes, onset=onset, release=release)
+        return self.notes.with_times(self.seconds)
 
 
 def performance(score: Score) -> Notes:
@@ -161,9 +164,9 @@ def performance(score: Score) -> Notes:
         latest = np.searchsorted([tick for tick, _ in pedal], release[own], side="right") - 1
         held = np.array([*(is_down for _, is_down in pedal), False])[latest]  # -1: none before
         release[own] = np.where(held, np.array(next_up[::-1])[latest], release[own])
-    seconds = replace(notes, onset=score.seconds(notes.onset), release=score.seconds(release))
     nothing = np.zeros_like(notes.pitch)
-    return settle(replace(seconds, part=nothing, program=nothing))
+    sounding = replace(notes, release=release, part=nothing, program=nothing)
+    return settle(sounding.with_times(score.seconds))
 
 
 def settle(notes: Notes) -> Notes:
@@ -205,7 +208,7 @@ def stretch(notes: Notes, factor: float) -> Notes:
     if factor == 1:
         return notes
     # Onsets that come closer may round to one step, so rule 3 is applied again.
-    return settle(replace(notes, onset=notes.onset * factor, release=notes.release * factor))
+    return settle(notes.with_times(lambda times: times * factor))
 
 
 def to_steps(seconds: NDArray[np.float64]) -> Ids:
@@ -218,12 +221,9 @@ def on_grid(notes: Notes, steps: float, per: int = 1) -> Notes:
 
     steps: number of steps in `per` units of the notes' times. Every note lasts at least one step.
     """
-    notes = notes.pitched
-    onset, release = (
-        np.rint(times * steps / per).astype(np.int64) for times in (notes.onset, notes.release)
-    )
-    on_steps = replace(notes, onset=onset, release=np.maximum(release, onset + 1))
-    return on_steps.sorted("onset", "pitch", "part")
+    notes = notes.pitched.with_times(lambda times: np.rint(times * steps / per).astype(np.int64))
+    notes = replace(notes, release=np.maximum(notes.release, notes.onset + 1))
+    return notes.sorted("onset", "pitch", "part")
 
 
 def piece_length(notes: Notes) -> int:

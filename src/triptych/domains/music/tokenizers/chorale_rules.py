@@ -15,16 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.decoding.constraints import at_the_end, repeated_ngrams
-from triptych.decoding.sampling import LogitsConstraint
-from triptych.domains.music.constraints import (
-    ALL_VOICES,
-    TEXTBOOK,
-    ConstraintOptions,
-    parse_ranges,
-    permitted_pitches,
-)
 from triptych.domains.music.statistics import PERFECT
-from triptych.errors import UserError
 
 Grid: TypeAlias = NDArray[np.int64]
 """[T, 4]: MIDI pitch of soprano, alto, tenor and bass in each sixteenth, SILENT for a rest."""
@@ -104,42 +95,3 @@ class NoRepeatedMelody:
         notes = at_the_end(line, (line != REST) & (line != before))
         forbidden = repeated_ngrams(notes, self.longest + 1, len(SYMBOLS))  # [B, V]
         return forbidden.scatter(1, line[:, -1:], False)  # a held pitch is no new note
-
-
-def constraints_of(options: ConstraintOptions) -> list[LogitsConstraint]:
-    """Return the constraints, the most important one first; raises UserError as options need it."""
-    found: list[LogitsConstraint] = []
-    if options.scale is not None or options.ranges is not None:
-        spans = _spans(options.ranges)
-        known = range(LOWEST, HIGHEST + 1)
-        found.append(
-            VoicePitches(
-                [
-                    permitted_pitches(known, options, spans.get(name), f"the {name}")
-                    for name in _NAMES
-                ]
-            )
-        )
-    if options.no_parallels:
-        found.append(NoParallels())
-    if options.no_repeat is not None:
-        found.append(NoRepeatedMelody(options.no_repeat))
-    return found
-
-
-_NAMES = {name.lower(): span for name, span in VOICE_RANGES.items()}
-
-
-def _spans(ranges: str | None) -> dict[str, tuple[int, int]]:
-    """Return the range of each voice that has one."""
-    if ranges is None:
-        return {}
-    if ranges == TEXTBOOK:
-        return _NAMES
-    spans = parse_ranges(ranges)
-    if ALL_VOICES in spans:
-        return dict.fromkeys(_NAMES, spans[ALL_VOICES])
-    for name in spans:
-        if name not in _NAMES:
-            raise UserError(f"ranges names the voice {name!r}; expected {', '.join(_NAMES)}")
-    return spans

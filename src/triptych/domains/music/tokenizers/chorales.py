@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych.decoding.sampling import LogitsConstraint
-from triptych.domains.music.constraints import ConstraintOptions
+from triptych.domains.music.constraints import ConstraintOptions, permitted_pitches
 from triptych.domains.music.midi import instruments, new_midi
 from triptych.domains.music.notes import (
     SILENT,
@@ -43,7 +43,9 @@ from triptych.domains.music.tokenizers.chorale_rules import (
     VOICE_RANGES,
     VOICES,
     Grid,
-    constraints_of,
+    NoParallels,
+    NoRepeatedMelody,
+    VoicePitches,
 )
 from triptych.errors import UserError
 
@@ -90,7 +92,15 @@ class ChoraleTokenizer(MusicTokenizer):
     seconds_per_melody_step = SECONDS_PER_STEP
 
     def rules(self, options: ConstraintOptions) -> list[LogitsConstraint]:
-        return constraints_of(options)
+        rules: list[LogitsConstraint] = []
+        if options.scale is not None or options.ranges is not None:
+            known = range(LOWEST, HIGHEST + 1)
+            rules.append(VoicePitches(permitted_pitches(options, known, VOICE_RANGES)))
+        if options.no_parallels:
+            rules.append(NoParallels())
+        if options.no_repeat is not None:
+            rules.append(NoRepeatedMelody(options.no_repeat))
+        return rules
 
     def encode(self, content: Grid) -> Ids:
         known = (content == SILENT) | ((content >= LOWEST) & (content <= HIGHEST))

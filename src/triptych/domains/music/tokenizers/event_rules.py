@@ -13,19 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from triptych.decoding.constraints import AnyForbids, Forbidden, at_the_end, repeated_ngrams
-from triptych.decoding.sampling import LogitsConstraint
-from triptych.domains.music.constraints import (
-    ALL_VOICES,
-    TEXTBOOK,
-    ConstraintOptions,
-    parse_ranges,
-    permitted_pitches,
-)
+from triptych.decoding.constraints import AnyForbids, at_the_end, repeated_ngrams
 from triptych.domains.music.midi import MAX_SECONDS
 from triptych.domains.music.notes import N_PITCHES, STEPS_PER_SECOND, to_steps
 from triptych.domains.music.tokenizers.base import Grammar
-from triptych.errors import UserError
 
 N_SHIFTS = 100
 N_VELOCITIES = 32
@@ -168,31 +159,3 @@ class NoRepeatedNotes:
     def __call__(self, values: Tensor) -> Tensor:
         notes = at_the_end(values, values < NOTE_OFF)  # [B, t]; a note-on is its pitch
         return repeated_ngrams(notes, self.longest + 1, len(SYMBOLS))
-
-
-def constraints_of(options: ConstraintOptions) -> list[LogitsConstraint]:
-    """Return the constraints, the most important one first; raises UserError as options need it."""
-    found: list[LogitsConstraint] = []
-    if options.scale is not None or options.ranges is not None:
-        span = None if options.ranges is None else _span(options.ranges)
-        permitted = permitted_pitches(range(N_PITCHES), options, span, "the piano")
-        found.append(Forbidden([*({*range(N_PITCHES)} - permitted)], len(SYMBOLS)))
-    if options.grid is not None:
-        found.append(TempoGrid(options.grid))
-    if options.max_polyphony is not None:
-        found.append(MaximumPolyphony(options.max_polyphony))
-    rules: list[LogitsConstraint] = [Onsets(found)] if found else []
-    if options.no_repeat is not None:  # with the others: no velocity where both leave no note
-        rules.append(Onsets([*found, NoRepeatedNotes(options.no_repeat)]))
-    return rules
-
-
-def _span(ranges: str) -> tuple[int, int]:
-    """Return the one range of a performance."""
-    spans = {} if ranges == TEXTBOOK else parse_ranges(ranges)
-    if ALL_VOICES not in spans:
-        raise UserError(
-            f"ranges is {ranges!r}, but a performance has no voices; expected a lowest and a "
-            "highest MIDI pitch, such as 48-84"
-        )
-    return spans[ALL_VOICES]

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from triptych.decoding.constraints import Forbidden
 from triptych.decoding.sampling import LogitsConstraint
-from triptych.domains.music.constraints import ConstraintOptions
+from triptych.domains.music.constraints import ConstraintOptions, permitted_pitches
 from triptych.domains.music.midi import MAX_SECONDS, instruments, new_midi
 from triptych.domains.music.notes import (
     N_PITCHES,
@@ -36,10 +37,7 @@ from triptych.domains.music.notes import (
     stretch,
     to_steps,
 )
-from triptych.domains.music.tokenizers.base import (
-    MELODY_REST,
-    MusicTokenizer,
-)
+from triptych.domains.music.tokenizers.base import MELODY_REST, MusicTokenizer
 from triptych.domains.music.tokenizers.event_rules import (
     END,
     MAX_STEPS,
@@ -53,7 +51,10 @@ from triptych.domains.music.tokenizers.event_rules import (
     SYMBOLS,
     VELOCITY,
     EventGrammar,
-    constraints_of,
+    MaximumPolyphony,
+    NoRepeatedNotes,
+    Onsets,
+    TempoGrid,
 )
 from triptych.errors import UserError
 
@@ -67,8 +68,8 @@ STEPS_PER_MELODY_STEP = 10
 DEFAULT_VELOCITY_BIN = N_VELOCITIES // 2
 
 
-def bin_velocity(index: int) -> int:
-    """Return the middle of a velocity bin, which is never 0, the velocity of a release."""
+def bin_velocity(index: Ids) -> Ids:
+    """Return the middle of each velocity bin, which is never 0, the velocity of a release."""
     return index * VELOCITIES_PER_BIN + VELOCITIES_PER_BIN // 2
 
 
@@ -98,7 +99,18 @@ class EventTokenizer(MusicTokenizer):
         return notes
 
     def rules(self, options: ConstraintOptions) -> list[LogitsConstraint]:
-        return constraints_of(options)
+        first: list[LogitsConstraint] = []
+        if options.scale is not None or options.ranges is not None:
+            permitted = permitted_pitches(options, range(N_PITCHES), {})[0]
+            first.append(Forbidden([*({*range(N_PITCHES)} - permitted)], len(SYMBOLS)))
+        if options.grid is not None:
+            first.append(TempoGrid(options.grid))
+        if options.max_polyphony is not None:
+            first.append(MaximumPolyphony(options.max_polyphony))
+        rules: list[LogitsConstraint] = [Onsets(first)] if first else []
+        if options.no_repeat is not None:  # with the others: no velocity where both leave no note
+            rules.append(Onsets([*first, NoRepeatedNotes(options.no_repeat)]))
+        return rules
 
     def encode(self, content: Notes) -> Ids:
         """Write settled notes as event ids, by rules 4 and 5, without END."""
@@ -136,35 +148,11 @@ class EventTokenizer(MusicTokenizer):
         note-on and a note-off in one instant give 10 ms. Notes that are open at the end, at END or
         at MAX_SECONDS end there.
         """
-        now = 0
-        velocity = bin_velocity(DEFAULT_VELOCITY_BIN)
-        sounding: dict[int, tuple[int, int]] = {}  # pitch -> (step of the onset, velocity)
-        rows: list[tuple[int, float, float, int]] = []
-
-        def close(pitch: int) -> None:
-            onset, loudness = sounding.pop(pitch)
-            release = max(now, onset + 1)
-            rows.append((pitch, onset / STEPS_PER_SECOND, release / STEPS_PER_SECOND, loudness))
-
-        for token in ids.tolist():
-            if token == END:
-                break
-            if token >= VELOCITY:
-                velocity = bin_velocity(token - VELOCITY)
-            elif token >= SHIFT:
-                now += token - SHIFT + 1
-                if now >= MAX_STEPS:  # a longer file could not be read again
-                    now = MAX_STEPS
-                    break
-            else:
-                pitch = token % N_PITCHES
-                if pitch in sounding:
-                    close(pitch)
-                if token < NOTE_OFF:
-                    sounding[pitch] = (now, velocity)
-        for pitch in list(sounding):
-            close(pitch)
-        return settle(Notes.of(rows))
+        ids = self.without_end(ids)
+        now = np.cumsum(_steps(ids))
+        end = min(int(now.max(initial=0)), MAX_STEPS)  # a longer file could not be read again
+        notes = _notes(ids[now < MAX_STEPS], end)
+        return settle(notes.with_times(lambda steps: steps / STEPS_PER_SECOND))
 
     def to_midi(self, ids: Ids) -> pretty_midi.PrettyMIDI:
         """Play events on one piano, without a pedal."""
@@ -184,24 +172,11 @@ class EventTokenizer(MusicTokenizer):
         return content.pitch
 
     def melody(self, ids: Ids) -> Ids:
-        now = np.cumsum(_steps(ids))
-        end = int(now[-1]) if len(ids) else 0
-        melody = np.full(max(1, end), -1)
-        # Notes by pitch and then by time: a note lasts until the next event of its pitch.
-        notes = np.flatnonzero(ids < SHIFT)
-        notes = notes[np.argsort(ids[notes] % N_PITCHES, kind="stable")]
-        pitch, onset = ids[notes] % N_PITCHES, now[notes]
-        release = np.append(onset[1:], end)
-        release[np.append(pitch[1:] != pitch[:-1], True)[: len(notes)]] = end
-        is_on = ids[notes] < NOTE_OFF
-        pitch, onset, release = pitch[is_on], onset[is_on], release[: len(notes)][is_on]
-        first, stop = onset, np.maximum(release, onset + 1)
-        number = np.repeat(np.arange(len(pitch)), stop - first)  # of the note in each of its steps
-        within = np.arange(len(number)) - (np.cumsum(stop - first) - (stop - first))[number]
-        step = first[number] + within
-        inside = step < len(melody)  # a note may begin in the instant in which the piece ends
-        np.maximum.at(melody, step[inside], pitch[number[inside]])
-        return np.where(melody < 0, MELODY_REST, melody)
+        end = int(_steps(ids).sum())
+        melody = np.full(max(1, end), MELODY_REST)
+        for pitch, onset, release in _notes(ids, end).rows("pitch", "onset", "release"):
+            melody[onset:release] = pitch  # the highest one is the last
+        return melody
 
     @property
     def durations(self) -> Ids:
@@ -237,3 +212,23 @@ class EventTokenizer(MusicTokenizer):
 def _steps(ids: Ids) -> Ids:
     """Return the time steps that each event waits."""
     return np.where((ids >= SHIFT) & (ids < VELOCITY), ids - SHIFT + 1, 0)
+
+
+def _notes(ids: Ids, end: int) -> Notes:
+    """Return the notes of ids without END, by pitch and onset, in steps.
+
+    A note lasts until the next event of its pitch, or to the end, and at least one step.
+    """
+    events = np.flatnonzero(ids < SHIFT)
+    events = events[np.argsort(ids[events] % N_PITCHES, kind="stable")]
+    pitch, onset = ids[events] % N_PITCHES, np.cumsum(_steps(ids))[events]
+    release = np.append(onset[1:], end)[: len(onset)]
+    release = np.where(np.diff(pitch, append=-1) != 0, end, release)
+    default = VELOCITY + DEFAULT_VELOCITY_BIN
+    latest = np.maximum.accumulate(
+        np.where((ids >= VELOCITY) & (ids < END), np.arange(len(ids)), -1)
+    )
+    velocity = bin_velocity(np.where(latest < 0, default, ids[latest]) - VELOCITY)[events]
+    part = np.zeros_like(pitch)
+    notes = Notes(pitch, onset, np.maximum(release, onset + 1), velocity, part, part)
+    return notes[ids[events] < NOTE_OFF]

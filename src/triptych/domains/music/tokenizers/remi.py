@@ -30,7 +30,6 @@ from triptych.domains.music.midi import MAX_SECONDS
 from triptych.domains.music.notes import DRUMS, Ids, Score
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.music.tokenizers.instruments import (
-    N_PROGRAMS,
     Ensemble,
     program_names,
 )
@@ -96,15 +95,12 @@ class RemiTokenizer(MusicTokenizer):
         super().__post_init__()
         if self.instruments is not None and not self.instruments:
             raise ValueError("instruments is empty; expected names of instruments, or null for all")
-        if self.instruments is not None:
-            Ensemble.of(self.instruments)  # refuses unknown names
+        _ = self.ensemble  # refuses unknown names
 
     @cached_property
     def ensemble(self) -> Ensemble:
         """Instruments of the music."""
-        if self.instruments is None:
-            return Ensemble((*range(N_PROGRAMS), DRUMS), (*program_names(), "drums"))
-        return Ensemble.of(self.instruments)
+        return Ensemble.of(self.instruments or (*program_names(), "drums"))
 
     @property
     def melody_program(self) -> int:

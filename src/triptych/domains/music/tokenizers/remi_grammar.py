@@ -94,11 +94,7 @@ class RemiGrammar(Grammar):
             follows[[PITCH, PITCH_DRUM], DURATION] = False
         self.has_tempos = bool((meaning.kind == TEMPO).any())
         self.tables = {
-            "kind": torch.tensor(meaning.kind),
-            "number": torch.tensor(meaning.number),
-            "bar": torch.tensor(meaning.bar),
-            "step": torch.tensor(meaning.step),
-            "quarter": torch.tensor(meaning.quarter),
+            **{name: torch.tensor(values) for name, values in vars(meaning).items()},
             "follows": torch.tensor(follows[:, meaning.kind]),  # [K + 1, V]
             "is_drum": torch.tensor(list(is_drum)),
             "highest": torch.tensor([DRUM_RANGE[1] if drum else 127 for drum in is_drum]),
