@@ -86,27 +86,16 @@ class TrainingPieces:
         for piece in pieces:
             whole.append(len(rows))
             rows.append(tokenizer.tokens(piece.content))
-            drawn = []
+            speeds.append([])
             for version in tokenizer.stretched(piece.content, augmentation.stretch):
                 if version is not piece.content:
                     rows.append(tokenizer.tokens(version))
-                drawn.append(whole[-1] if version is piece.content else len(rows) - 1)
-            speeds.append(drawn)
+                speeds[-1].append(whole[-1] if version is piece.content else len(rows) - 1)
             sounding = tokenizer.pitches(piece.content)
             low, high = tokenizer.pitch_range
             pitches.append((int(sounding.min(initial=high)), int(sounding.max(initial=low))))
         dtype = np.min_scalar_type(tokenizer.vocabulary_size)
         return cls(Ragged.of(rows, dtype), np.array(whole), Ragged.of(speeds), np.array(pitches))
-
-    @classmethod
-    def from_pack(cls, pack: Pack) -> TrainingPieces:
-        """Return the packed pieces."""
-        return cls(
-            pack.ragged("tokens"),
-            pack.array("whole"),
-            pack.ragged("speeds"),
-            pack.array("pitches"),
-        )
 
     def crop(
         self,
@@ -147,7 +136,10 @@ def read_training_and_validation(
             f"data.packed {config.packed} holds music at the speeds {speeds}, and "
             f"data.augmentation.stretch is {list(config.augmentation.stretch)}: pack again"
         )
-    return TrainingPieces.from_pack(pack), list(pack.ragged("validation"))
+    train = TrainingPieces(
+        pack.ragged("tokens"), pack.array("whole"), pack.ragged("speeds"), pack.array("pitches")
+    )
+    return train, list(pack.ragged("validation"))
 
 
 def read_pieces(source: PieceSource, split: str, tokenizer: MusicTokenizer) -> list[Piece]:

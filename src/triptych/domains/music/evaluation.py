@@ -55,9 +55,14 @@ class MusicTrained(MusicScores, TrainedModel):
         """Tokenizer of the model's music."""
         return self.settings.tokenizer
 
-    def check_melody(self) -> None:
-        """Raise UserError for a model that accompanies a melody, where none is given."""
-        if self.settings.model.melody is not None:
+    def check_melody(self, *, given: bool = False) -> None:
+        """Raise UserError where a melody is given to a model without an encoder, or none to one."""
+        if given and self.settings.model.melody is None:
+            raise UserError(
+                "melody is given, and this model has no encoder of melodies; expected one that was "
+                "trained with model.melody, such as configs/music/chorales-melody.yaml"
+            )
+        if not given and self.settings.model.melody is not None:
             raise UserError(
                 "this model accompanies a melody, and none is given: give sample a MIDI file as "
                 "melody, or attention one of a whole piece as primer; statistics and kept notes "
@@ -78,9 +83,12 @@ def score_split(
     scorer = with_windows(trained, request)
     trained_on, windows = trained.data_settings, scorer.settings
     tokenizer = trained.tokenizer
-    source = source_to_score(trained_on.source, split, request.data)
-    read = read_pieces(source, split, tokenizer)[: request.limit]
+    source, read = _pieces(trained, request)
     pieces = [tokenizer.tokens(piece.content) for piece in read]
+    train: list[Ids] = []
+    if split != ALL and source.trains_baselines:
+        with suppress(UserError):
+            train = [tokenizer.tokens(piece.content) for piece in source.load("train", tokenizer)]
     batches = evaluation_batches(
         pieces, windows, batch_size=request.batch_size or trained_on.batch_size
     )
@@ -107,7 +115,7 @@ def score_split(
         "vocabulary_size": tokenizer.vocabulary_size,
         "sequence_length": length,
         "overlap": windows.overlap,
-        "nats_per_token_of": _baselines(source, tokenizer, pieces, counted=split != ALL),
+        "nats_per_token_of": count_models(tokenizer, train, pieces),
         "by_position": {
             "trained_length": trained_length,
             "sequence_length": length,
@@ -129,17 +137,16 @@ def score_given_voices(
     UserError for missing data, and for voices and bars that a piece lacks.
     """
     pieces, kept = kept_tokens(trained, request)
-    generator = torch.Generator(trained.full_model.start.device).manual_seed(request.seed)
+    asked = {"keep": request.keep, "particles": request.particles, "seed": request.seed}
     scores = score_given(
         trained.model,
         trained.tokenizer,
         pieces,
         kept,
         particles=request.particles,
-        generator=generator,
+        generator=torch.Generator(trained.full_model.start.device).manual_seed(request.seed),
         progress=progress,
     )
-    asked = {"keep": request.keep, "particles": request.particles, "seed": request.seed}
     return {**asked, **scores}
 
 
@@ -150,8 +157,7 @@ def kept_tokens(
     trained.check_melody()
     assert request.keep is not None
     tokenizer, length = trained.tokenizer, trained.settings.sequence_length
-    source = source_to_score(trained.data_settings.source, request.split, request.data)
-    read = read_pieces(source, request.split, tokenizer)[: request.limit]
+    _, read = _pieces(trained, request)
     pieces = [tokenizer.encode(piece.content)[:length] for piece in read]
     kept = [
         tokenizer.kept(ids, request.keep, piece.name)
@@ -172,10 +178,16 @@ def sample_statistics(
     """
     trained.check_melody()
     tokenizer, split, sample_length = trained.tokenizer, request.split, request.sample_length
-    source = source_to_score(trained.data_settings.source, split, request.data)
-    pieces = _named(
-        read_pieces(source, split, tokenizer)[: request.limit], tokenizer, length=sample_length
-    )
+    n_tokens = None if sample_length is None else sample_length * tokenizer.tokens_per_unit
+
+    def named(pieces: list[Piece], n_tokens: int | None = None) -> list[NamedPiece]:
+        return [
+            NamedPiece.of(piece.name, tokenizer.encode(piece.content)[:n_tokens], tokenizer)
+            for piece in pieces
+        ]
+
+    source, read = _pieces(trained, request)
+    pieces = named(read, n_tokens)
     if not pieces:
         raise UserError(f"the split {split} has no pieces to compare samples with")
     if sample_length is None:
@@ -204,14 +216,13 @@ def sample_statistics(
             for group, some in groups.items()
         },
     }
-    memorisation: dict[str, Any]
     try:
         trained_from = trained.data_settings.source if split == ALL else source
-        training = _named(trained_from.load("train", tokenizer), tokenizer)
+        training = named(trained_from.load("train", tokenizer))
         if not training:
             raise UserError("the source has no training pieces")
     except UserError as error:
-        memorisation = {"not_computed": str(error)}
+        memorisation: dict[str, Any] = {"not_computed": str(error)}
     else:
         if split == "train":  # its pieces would be found in themselves
             del groups[split]
@@ -246,26 +257,7 @@ def with_windows(trained: MusicTrained, request: MusicScoreRequest) -> MusicTrai
     return type(trained)(windows, model).with_dtype(trained.dtype)
 
 
-def _named(
-    pieces: list[Piece], tokenizer: MusicTokenizer, *, length: int | None = None
-) -> list[NamedPiece]:
-    """Return pieces as their tokenizer writes them, cut to a length in its unit."""
-    n_tokens = None if length is None else length * tokenizer.tokens_per_unit
-    return [
-        NamedPiece.of(piece.name, tokenizer.encode(piece.content)[:n_tokens], tokenizer)
-        for piece in pieces
-    ]
-
-
-def _baselines(
-    source: PieceSource, tokenizer: MusicTokenizer, held_out: list[Ids], *, counted: bool
-) -> dict[str, float]:
-    """Return nats per token of simple models on the scored pieces.
-
-    counted: include the count models, where the source has training pieces for them.
-    """
-    train: list[Ids] = []
-    if counted and source.trains_baselines:
-        with suppress(UserError):
-            train = [tokenizer.tokens(piece.content) for piece in source.load("train", tokenizer)]
-    return count_models(tokenizer, train, held_out)
+def _pieces(trained: MusicTrained, request: MusicScoreRequest) -> tuple[PieceSource, list[Piece]]:
+    """Return the source to score and the pieces of its split; UserError for missing data."""
+    source = source_to_score(trained.data_settings.source, request.split, request.data)
+    return source, read_pieces(source, request.split, trained.tokenizer)[: request.limit]

@@ -24,9 +24,9 @@ from triptych.decoding.generate import on_model
 from triptych.decoding.given import particle_filter, resample
 from triptych.decoding.sampling import Draft, Given, LogitsConstraint, SampleRequest
 from triptych.domains.music.data import window_starts
-from triptych.domains.music.melody import WindowMelody
 from triptych.domains.music.model import MusicSettings
 from triptych.domains.music.notes import Ids
+from triptych.types import Progress
 
 MAX_DRAFTED_ROWS = 4
 """Largest number of pieces sampled with drafts; all rows wait for the worst draft."""
@@ -60,8 +60,7 @@ def sample_pieces(
     grammar = tokenizer.grammar(count, seconds=seconds, n_prompt=len(first))
     rules = [*constraints] if grammar is None else [grammar, *constraints]
     condition = None
-    if melody is not None:
-        reader = WindowMelody(tokenizer, settings.sequence_length)
+    if melody is not None and (reader := settings.window_melody) is not None:
         condition = partial(reader.condition, model, melody)
     request = replace(
         request,
@@ -109,11 +108,6 @@ def continue_tokens(
         before = tokens[:, :start]
         n_known = tokens.shape[1] - start
 
-        def counted(step: int, _: int, done: int = tokens.shape[1] - n_prompt) -> None:
-            """Count over all windows."""
-            if request.progress is not None:
-                request.progress(done + step, total - n_prompt)
-
         part = replace(
             request,
             count=len(tokens),
@@ -122,7 +116,7 @@ def continue_tokens(
             previous=before[:, -1] if start else None,
             constraint=_after(before, request.constraint),
             condition=NO_CONDITION if condition is None else condition(before),
-            progress=counted,
+            progress=part_of(request.progress, tokens.shape[1] - n_prompt, total - n_prompt),
         )
         sampled = generation.generate(model, part)
         if end is not None and tokens.shape[1]:
@@ -165,18 +159,13 @@ def complete_tokens(
         n_prefix = overlap if start else 0
         before = values[:, :start].repeat_interleave(particles, 0)  # [B n, start]
 
-        def counted(done: int, _: int, first: int = start + n_prefix) -> None:
-            """Count over all windows."""
-            if request.progress is not None:
-                request.progress(first + done, total)
-
         given = Given(values[:, start:stop], known[:, start:stop])
         part = replace(
             request,
             given=given,
             previous=values[:, start - 1] if start else None,
             constraint=_after(before, request.constraint),
-            progress=counted,
+            progress=part_of(request.progress, start + n_prefix, total),
         )
         drawn, _ = particle_filter(model, part, particles=particles, n_prefix=n_prefix)
         if passes:
@@ -194,3 +183,10 @@ def _after(before: Tensor, constraint: LogitsConstraint | None) -> LogitsConstra
     if constraint is None:
         return None
     return lambda values: constraint(torch.cat([before, values], dim=1))
+
+
+def part_of(progress: Progress | None, first: int, total: int, *, rows: int = 1) -> Progress | None:
+    """Return the progress of a part of the work, whose steps count `rows` each, after `first`."""
+    if progress is None:
+        return None
+    return lambda step, _: progress(first + rows * step, total)

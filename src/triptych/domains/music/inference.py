@@ -99,15 +99,10 @@ class MusicModel(MusicTrained):
     ) -> list[pretty_midi.PrettyMIDI]:
         """Sample pieces, or continuations that begin with the primer itself.
 
-        seconds: length of the new music; a performance may end earlier, where the model ends it.
-        length: the same in events of performances or sixteenths of chorales. Default: 30 seconds.
-        primer: MIDI file to continue, as the model's tokenizer writes it: performances on the grid
-        of 10 ms with the pedal applied, chorales on a grid of sixteenths of the file's tempo.
-        instruments: the only ones that play, as in `MusicSampleOptions`. melody: MIDI file whose
-        melody (see `music.melody`) the pieces accompany, in its length; for a model with an encoder
-        of melodies.
-        constraints: on the new music. options: see `SampleKeywords`; progress: called with (tokens
-        sampled, largest number of tokens).
+        Arguments as in `MusicSampleOptions`; options: see `SampleKeywords`. A performance may end
+        before its length, where the model ends it. The primer comes back as the tokenizer writes
+        it: performances on the grid of 10 ms with the pedal applied, chorales on a grid of
+        sixteenths of the file's tempo. progress: called with (tokens sampled, largest number).
         Raises UserError for a file that cannot be read, for instruments that the model does not
         play, for constraints that its music does not have, for a melody where the model has no
         encoder and for no melody where it has one.
@@ -117,15 +112,9 @@ class MusicModel(MusicTrained):
             rules.append(self.tokenizer.only_instruments(instruments.split(",")))
         if constraints is not None:
             rules += self.tokenizer.constraints(constraints)
+        self.check_melody(given=melody is not None)
         given = None
-        if melody is None:
-            self.check_melody()
-        else:
-            if self.settings.model.melody is None:
-                raise UserError(
-                    "melody is given, and this model has no encoder of melodies; expected one that "
-                    "was trained with model.melody, such as configs/music/chorales-melody.yaml"
-                )
+        if melody is not None:
             given = melody_of_midi(self.tokenizer, _parsed(melody, "the melody"))
             assert self.tokenizer.melody_step is not None
             steps = len(given) / self.tokenizer.melody_step
@@ -159,9 +148,7 @@ class MusicModel(MusicTrained):
     ) -> list[pretty_midi.PrettyMIDI]:
         """Keep some voices or bars of a piece and sample the rest; for chorales.
 
-        given: MIDI file. keep: such as `soprano` or `alto,bars:1-4`, see `MusicTokenizer.given`.
-        particles, passes: of `complete_tokens`, for each piece. constraints: on the new notes.
-        progress: called with (tokens sampled, number of tokens).
+        Arguments as in `MusicSampleOptions`. progress: called with (tokens sampled, their number).
         Raises UserError for a file that cannot be read, for voices and bars that it lacks, and for
         passes with constraints.
         """
@@ -209,10 +196,8 @@ class MusicModel(MusicTrained):
     ) -> MusicAttention:
         """Return the attention weights with which one note of a piece is predicted.
 
-        primer: MIDI file of the piece; None for a sampled piece of `seconds`. at: the note is the
-        first one from this time on, in seconds; None for the last one. layer: from 1, None for the
-        last. head: from 1, None for the mean of all heads. Raises UserError for a layer, head or
-        note that does not exist and for a primer that cannot be read.
+        Arguments as in `MusicAttentionOptions`. Raises UserError for a layer, head or note that
+        does not exist and for a primer that cannot be read.
         """
         sizes = self.settings.model.transformer
         check_layer_and_head(layer, head, n_layers=sizes.n_layers, n_heads=sizes.n_heads)
@@ -260,10 +245,7 @@ class MusicModel(MusicTrained):
         out.write(PIECE, midi_bytes(midi))
         window = drawn.tokens[drawn.first : drawn.query + 1]
         numbers = {
-            "layer": drawn.layer,
-            "head": drawn.head,
-            "query": drawn.query,
-            "first": drawn.first,
+            **{name: getattr(drawn, name) for name in ("layer", "head", "query", "first")},
             "tokens": [self.tokenizer.symbols[token] for token in window],
             "seconds": drawn.seconds.tolist(),
             "weights": drawn.weights.tolist(),

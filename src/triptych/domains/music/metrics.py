@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,10 +16,12 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.given import particle_filter
 from triptych.decoding.sampling import Given, SampleRequest
 from triptych.domains.music.data import PADDING, Batch
+from triptych.domains.music.generation import part_of
 from triptych.domains.music.melody import condition_of
 from triptych.domains.music.notes import Ids
 from triptych.domains.music.tokenizers.base import Cycles, MusicTokenizer
 from triptych.training.engine.evaluate import in_double
+from triptych.training.loading.batches import cut
 from triptych.types import Progress
 
 PIECES_TOGETHER = 8
@@ -139,13 +140,11 @@ def score_given(
     low and `alone` too high. On music of the model's own distribution `forced` is not below it.
     progress: called with (tokens scored, tokens).
     """
-    groups: dict[int, list[int]] = defaultdict(list)
-    for number, ids in enumerate(pieces):
-        groups[len(ids)].append(number)
+    by_length = sorted(range(len(pieces)), key=lambda number: len(pieces[number]))
     batches = [
-        members[first : first + PIECES_TOGETHER]
-        for _, members in sorted(groups.items())
-        for first in range(0, len(members), PIECES_TOGETHER)
+        batch
+        for _, members in groupby(by_length, key=lambda number: len(pieces[number]))
+        for batch in cut([*members], PIECES_TOGETHER)
     ]
     total, done = 2 * sum(map(len, pieces)), 0
     nats = dict.fromkeys(("forced", "given", "alone"), 0.0)
@@ -160,13 +159,10 @@ def score_given(
 
         def log_p(wanted: Tensor, values: Tensor = values, first: int = done) -> float:
             """Estimate of log p(wanted values) of the whole batch."""
-
-            def counted(step: int, _: int, first: int = first) -> None:
-                if progress is not None:
-                    progress(first + step * len(values), total)
-
             request = SampleRequest(
-                given=Given(values, wanted), generator=generator, progress=counted
+                given=Given(values, wanted),
+                generator=generator,
+                progress=part_of(progress, first, total, rows=len(values)),
             )
             _, estimates = particle_filter(model, request, particles=particles)
             return float(estimates.sum())

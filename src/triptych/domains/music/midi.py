@@ -11,8 +11,9 @@ import io
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import mido
 import numpy as np
@@ -114,10 +115,9 @@ def _parse(name: str, raw: mido.MidiFile) -> Score:
                 meters.append((tick, message.numerator, message.denominator))
             elif kind == "track_name":
                 names[number] = message.name
-    for movements in pedals.values():
-        movements.sort(key=lambda movement: movement[0])
-    for changes in programs.values():
-        changes.sort(key=lambda change: change[0])
+    timed: list[list[Any]] = [*pedals.values(), *programs.values(), tempos, meters]
+    for events in timed:
+        events.sort(key=itemgetter(0))
     parts: list[Part] = []
     rows: list[tuple[int, ...]] = []
     for (number, channel), by_pitch in sorted(keys.items()):
@@ -136,8 +136,6 @@ def _parse(name: str, raw: mido.MidiFile) -> Score:
     notes = Notes.of(rows)
     notes = one_string_per_key(notes, notes.onset, least=1)
     notes = notes.sorted("part", "onset", "release", "pitch")
-    tempos.sort(key=lambda tempo: tempo[0])
-    meters.sort(key=lambda meter: meter[0])
     return Score(name, parts, notes, raw.ticks_per_beat, last_tick, tempos, meters)
 
 
@@ -183,8 +181,12 @@ def instruments(notes: Notes, parts: Sequence[tuple[str, int]]) -> list[pretty_m
     return written
 
 
-def _piece(name: str, content: bytes, score: Score) -> Piece:
-    """Return a score for a page, with the program that each part begins with."""
+def parse_piece(content: bytes, name: str, score: Score | None = None) -> Piece:
+    """Return a MIDI file for a page, with the program that each part begins with.
+
+    score: of the content, where it is known. Raises UserError as `parse_midi`.
+    """
+    score = score or parse_midi(content, name=name)
     first = np.unique(score.notes.part, return_index=True)[1]
     programs = score.notes.program[first].tolist()
     parts = [(part.name, program) for part, program in zip(score.parts, programs, strict=True)]
@@ -193,12 +195,8 @@ def _piece(name: str, content: bytes, score: Score) -> Piece:
 
 def read_piece(path: Path) -> Piece:
     """Read a MIDI file for a page; raises UserError for one that is damaged or has no notes."""
-    return _piece(path.stem, path.read_bytes(), read_midi(path))
-
-
-def parse_piece(content: bytes, name: str) -> Piece:
-    """Return the piece of the content of a MIDI file; raises UserError as `read_piece`."""
-    return _piece(name, content, parse_midi(content, name=name))
+    score = read_midi(path)
+    return parse_piece(path.read_bytes(), path.stem, score)
 
 
 def new_midi(tempo: float = 120.0) -> pretty_midi.PrettyMIDI:
