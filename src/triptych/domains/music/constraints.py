@@ -120,8 +120,8 @@ def permitted_pitches(
         spans = {} if options.ranges is None else parse_ranges(options.ranges)
     if options.ranges is not None and not usual and ALL_VOICES not in spans:
         raise UserError(
-            f"ranges is {options.ranges!r}, but this music has no voices; expected a lowest and a "
-            "highest MIDI pitch, such as 48-84"
+            f"ranges is {options.ranges!r}, but a performance has no voices; expected a lowest and "
+            "a highest MIDI pitch, such as 48-84"
         )
     for name in spans:
         if name not in (ALL_VOICES, *usual):
