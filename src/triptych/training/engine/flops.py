@@ -108,6 +108,7 @@ class FlopCounter(FlopCounterMode):
     """
 
     def __init__(self, model: nn.Module) -> None:
+        # PyTorch's counter knows operations by these names alone; the public function has several.
         on_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
         super().__init__(display=False, custom_mapping={on_cpu: sdpa_flops})
         self._layers = [part for part in model.modules() if isinstance(part, nn.RNNBase)]

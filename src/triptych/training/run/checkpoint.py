@@ -43,8 +43,8 @@ NEEDED = ("domain", "model", "vocabulary")
 class ModelSettings(Checked):
     """Settings with which a trained model is opened; a domain adds what its use needs.
 
-    They are keys of the header of a checkpoint. Sources of data,
-    optimisers and settings of the run are none of them.
+    They are keys of the header of a checkpoint. Sources of data, optimisers and settings of the run
+    are none of them.
     """
 
     model: Any
