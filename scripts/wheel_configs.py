@@ -1,7 +1,7 @@
 """Build backend (see pyproject.toml): setuptools, which also adds configs and recipes.
 
 The settings files lie in configs/ of the repository, the recipes in scripts/recipes/, and both in
-the package `triptych` of a wheel. An editable install copies nothing: `triptych.shipped_configs`
+the package `triptych` of a wheel. An editable install copies nothing: `triptych.tools.configs`
 and `triptych.tools.recipes` find the folders of the repository.
 """
 

@@ -20,19 +20,17 @@ BELOW = {
     "decoding": {"core"},
     "config": set(),
     "pretrained": set(),
-    "shipped_configs": set(),
     "files": set(),
     "training": {"core", "decoding", "config", "pretrained", "files"},
     "text": {"core", "decoding", "config", "files", "training"},
     "domains": {"core", "decoding", "config", "pretrained", "files", "training", "text"},
     "tools": {
-        "core", "decoding", "config", "pretrained", "shipped_configs", "files", "training", "text",
-        "domains",
+        "core", "decoding", "config", "pretrained", "files", "training", "text", "domains",
     },
-    "cli": {"config", "pretrained", "shipped_configs", "files", "training", "domains", "tools"},
+    "cli": {"config", "pretrained", "files", "training", "domains", "tools"},
 }  # fmt: skip
 """Package -> packages that it may import, besides the leaves and itself."""
-TOOLS_BELOW = {"explain": {"complexity"}, "play": {"report"}}
+TOOLS_BELOW = {"completion": {"configs"}, "explain": {"complexity"}, "play": {"report"}}
 """Tool -> tools that it builds on."""
 LIGHT = {"core": {"torch", "einops", "triptych"}, "decoding": {"torch", "einops", "triptych"}}
 """Package -> all that it needs besides the standard library."""

@@ -27,8 +27,8 @@ from triptych.config.schema import from_plain
 from triptych.domains.translation.config import DataConfig
 from triptych.domains.translation.model import SPECIALS
 from triptych.domains.translation.sources import Pair
-from triptych.shipped_configs import with_files
 from triptych.text.byte_level import BytePairs
+from triptych.tools.configs import with_files
 from triptych.types import Checked, NonNegativeInt, PositiveInt
 
 HEADER = ("source", "target")

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from triptych.shipped_configs import FOLDER
 from triptych.tools import recipes
+from triptych.tools.configs import FOLDER
 
 SMALL = ["--train_size", "30", "--test_digits", "[3]"]
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from triptych import domains, shipped_configs
+from triptych import domains
 from triptych.cli.train import prepare_data
 from triptych.errors import UserError
+from triptych.tools import configs
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 FILES = [f for f in sorted(CONFIGS.rglob("*.yaml")) if f.parent.name in domains.names()]
@@ -19,13 +20,13 @@ def test_every_file_has_a_name_of_its_own() -> None:
     found = [
         (domain, name, file)
         for domain in domains.names()
-        for name, file in shipped_configs.find_all(domain).items()
+        for name, file in configs.find_all(domain).items()
     ]
     assert sorted(file for _, _, file in found) == FILES
     for domain, name, file in found:
-        assert shipped_configs.find(domain, name) == file
+        assert configs.find(domain, name) == file
         full = file.relative_to(CONFIGS).with_suffix("").as_posix()
-        assert shipped_configs.find(domain, full) == file
+        assert configs.find(domain, full) == file
 
 
 def test_names_become_files_and_existing_paths_stay(
@@ -36,23 +37,23 @@ def test_names_become_files_and_existing_paths_stay(
     overlay = str(CONFIGS / "overlays/image/digits-unconditional.yaml")
     given = ["--config", "digits", "--run.seed", "8", "--config=overlays/digits-unconditional"]
     expected = ["--config", digits, "--run.seed", "8", "--config", overlay]
-    assert shipped_configs.with_files("image", given) == expected
-    assert shipped_configs.with_files("image", ["--config", "image/digits"]) == expected[:2]
+    assert configs.with_files("image", given) == expected
+    assert configs.with_files("image", ["--config", "image/digits"]) == expected[:2]
     for others in (["--config", "mine.yaml"], ["--config"], ["--config", "--help"], ["digits"]):
-        assert shipped_configs.with_files("image", others) == others
+        assert configs.with_files("image", others) == others
     Path("digits").write_text("a file without an ending")
-    assert shipped_configs.with_files("image", ["--config", "digits"]) == ["--config", "digits"]
+    assert configs.with_files("image", ["--config", "digits"]) == ["--config", "digits"]
 
 
 @pytest.mark.parametrize(
     ("domain", "word", "says"),
     [
-        ("image", "digts", ["digts", "did you mean digits?", "triptych configs image"]),
-        ("image", "jsb", ["jsb", "triptych train music"]),
-        ("image", "entirely", ["entirely", "triptych configs image"]),
-        ("image", "configs/image/digits.yaml", ["--config image/digits"]),
+        ("image", "digts", ["'digts' for image", "did you mean image/digits?"]),
+        ("image", "music/jsb", ["for image", "did you mean music/jsb?"]),
+        ("image", "entirely", ["entirely", "triptych configs"]),
+        ("image", "configs/image/digits.yaml", ["did you mean image/digits?"]),
         ("image", "nowhere.yaml", ["nowhere.yaml does not exist"]),
-        ("music", "jsb-modrn", ["did you mean jsb-modern?"]),
+        ("music", "jsb-modrn", ["did you mean music/jsb-modern?"]),
     ],
 )
 def test_an_unknown_name(refused, domain: str, word: str, says: list[str]) -> None:
@@ -63,8 +64,8 @@ def test_an_unknown_name(refused, domain: str, word: str, says: list[str]) -> No
 def test_a_config_that_reads_no_files_is_marked(cli, domain: str) -> None:
     lines = cli("configs", domain).out.splitlines()[1:]
     marked = {line.split()[1] for line in lines if line.startswith("* ")}
-    assert len(lines) == len(shipped_configs.find_all(domain))
-    for name, file in shipped_configs.find_all(domain).items():
+    assert len(lines) == len(configs.find_all(domain))
+    for name, file in configs.find_all(domain).items():
         source = yaml.safe_load(file.read_text(encoding="utf-8")).get("data", {}).get("source")
         assert (name in marked) == (bool(source) and "directory" not in str(source)), name
 

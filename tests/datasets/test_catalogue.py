@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from server import Files, serving
 
-from triptych import shipped_configs
 from triptych.cli.main import main
+from triptych.tools import configs
 from triptych.tools.download import catalogue
 from triptych.tools.download.fetch import is_there
 
@@ -25,8 +25,8 @@ def test_an_entry_can_be_fetched_and_checked(data: catalogue.DataSet) -> None:
         assert re.fullmatch("[0-9a-f]{64}", file.sha256)
         assert file.size > 0
     assert len({file.name for file in data.files}) == len(data.files)
-    assert data.config in shipped_configs.find_all(data.domain)
-    assert data.config not in shipped_configs.without_files(data.domain)
+    assert data.config in configs.find_all(data.domain)
+    assert data.config not in configs.without_files(data.domain)
 
 
 @pytest.mark.parametrize("name", ["mnist", "multi30k"])

@@ -10,12 +10,12 @@ import pytest
 import yaml
 from starter_data import sentences, write_lines, write_music, write_pictures
 
-from triptych import shipped_configs
 from triptych.config.schema import from_plain
 from triptych.domains import find_domain
 from triptych.domains.language.model import SPECIALS
 from triptych.errors import UserError
 from triptych.files.splits import hash_position, split_at
+from triptych.tools import configs
 from triptych.tools.new_run.data import KINDS, SHARES, Description, held_out
 from triptych.tools.new_run.suggest import suggested
 from triptych.tools.new_run.template import fill
@@ -28,7 +28,7 @@ def look(domain: str, data: Path, **options: Any) -> tuple[Description, Any]:
     assert found.description is not None
     describe = import_module(found.description).describe
     described = describe(found.new_run_options(data=str(data), out="x.yaml", **options))
-    template = shipped_configs.find(domain, described.template)
+    template = configs.find(domain, described.template)
     assert template is not None
     content = yaml.safe_load(fill(template.read_text(encoding="utf-8"), suggested(described), []))
     trainer = content.pop("trainer")

@@ -18,10 +18,11 @@ from pkgutil import resolve_name
 from typing import Any, NoReturn
 
 import triptych
-from triptych import domains, shipped_configs
+from triptych import domains
 from triptych.domains.base import Domain
 from triptych.errors import TrainingStopped, UserError, meant, nearest
 from triptych.files.progress import ProgressLine, displayed_by, end_line
+from triptych.tools import configs
 
 
 @dataclass(frozen=True)
@@ -273,7 +274,7 @@ def _dispatch(arguments: list[str]) -> int:
             f"the domain {domain.name} has no command {word}; expected one of {', '.join(offering)}"
         )
     if command.has_settings:
-        rest = shipped_configs.with_files(domain.name, rest)
+        rest = configs.with_files(domain.name, rest)
     return int(command.load().run(domain, rest))
 
 

@@ -9,12 +9,12 @@ from importlib import import_module
 import yaml
 from jsonargparse import ArgumentParser
 
-from triptych import shipped_configs
 from triptych.cli.options import OVERWRITE, options_parser
 from triptych.config.schema import build, parse_settings
 from triptych.domains.base import Domain
 from triptych.errors import UserError
 from triptych.files.results import check_result_file
+from triptych.tools import configs
 from triptych.tools.new_run.data import Setting
 
 
@@ -36,7 +36,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
 
     assert domain.description is not None
     data = import_module(domain.description).describe(options)
-    template = shipped_configs.find(domain.name, data.template)
+    template = configs.find(domain.name, data.template)
     if template is None:
         raise UserError(f"the config {data.template} does not come with this installation")
     name = f"{domain.name}/{out.stem}"

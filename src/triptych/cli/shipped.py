@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from triptych import domains, pretrained, shipped_configs
+from triptych import domains, pretrained
 from triptych.cli.main import PlainParser
-from triptych.errors import UserError, meant
+from triptych.tools import configs
 
 
 class Pretrained:
@@ -77,7 +77,7 @@ class Configs:
         known = domains.names()
         return [
             *known,
-            *(f"{domain}/{n}" for domain in known for n in shipped_configs.find_all(domain)),
+            *(f"{domain}/{n}" for domain in known for n in configs.find_all(domain)),
         ]
 
     @staticmethod
@@ -95,22 +95,18 @@ class Configs:
 
 def print_list(domain: str) -> None:
     """Print the names of a domain's settings files with their first sentence."""
-    files = shipped_configs.find_all(domain)
+    files = configs.find_all(domain)
     width = max(map(len, files), default=0)
-    free = shipped_configs.without_files(domain)
+    free = configs.without_files(domain)
     print(f"{domain}: triptych train {domain} --config NAME (* reads no files of yours)")
     for name, file in files.items():
         mark = "*" if name in free else " "
-        print(f"{mark} {name:<{width}}  {shipped_configs.first_sentence(file)}")
+        print(f"{mark} {name:<{width}}  {configs.first_sentence(file)}")
 
 
 def text_of(name: str) -> str:
     """Return the text of the file that a word such as `image/digits` names."""
-    names: dict[str, str] = {}
     for domain in domains.names():
-        if domain in name.split("/") and (file := shipped_configs.find(domain, name)):
+        if domain in name.split("/") and (file := configs.find(domain, name)):
             return file.read_text(encoding="utf-8")
-        names |= {f"{domain}/{short}": short for short in shipped_configs.find_all(domain)}
-    shorter = [full for full, short in names.items() if short == name]
-    instead = meant(shorter[0] if shorter else name, names, "triptych configs lists them")
-    raise UserError(f"there is no shipped config {name!r}; {instead}")
+    raise configs.unknown(name)

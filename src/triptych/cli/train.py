@@ -26,8 +26,7 @@ from triptych.config.schema import (
 )
 from triptych.domains.base import Domain
 from triptych.errors import UserError
-from triptych.shipped_configs import without_files
-from triptych.tools import recipes
+from triptych.tools import configs, recipes
 from triptych.tools.download import catalogue
 
 BATCH_SIZES = ("batch_size", "max_tokens", "evaluation_batch_size")
@@ -130,7 +129,7 @@ def prepare_data(domain: Domain, config: Any, vocabulary: Any = None) -> Any:
             raise
         known = catalogue.of_folder(folder)
         fetch = f" (`triptych data fetch {known.name}` downloads them)" if known else ""
-        free = ", ".join(sorted(without_files(domain.name), key=len)[:3])
+        free = ", ".join(sorted(configs.without_files(domain.name), key=len)[:3])
         listed = f"such as {free}; `triptych configs {domain.name}` marks them with *"
         others = f", or take a config that reads no files ({listed})" if free else ""
         raise UserError(

@@ -12,8 +12,9 @@ import types
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin
 
-from triptych import domains, pretrained, shipped_configs
+from triptych import domains, pretrained
 from triptych.config.messages import class_in, is_part, subclass_paths, typed_actions
+from triptych.tools import configs
 
 FILES = ("data", "out", "json", "given", "complete", "mask", "upscale", "melody", "primer")
 """Options that name a file or a folder, besides those that end in one of PATH_ENDINGS."""
@@ -67,7 +68,7 @@ def _with_values(
         name = action.dest.rpartition(".")[2]
         complete: Any = None
         if action.dest == "config":
-            complete = _names(f"config_{domain}", shipped_configs.find_all(domain))
+            complete = _names(f"config_{domain}", configs.find_all(domain))
         elif action.dest == "checkpoint":
             models = [f"{pretrained.PREFIX}{model}" for model in pretrained.names()]
             complete = _names("checkpoint", models)

@@ -13,9 +13,10 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
+from triptych import domains
 from triptych.errors import UserError, nearest
 
-_PACKAGE = Path(__file__).parent
+_PACKAGE = Path(__file__).parents[1]
 FOLDER = next(
     (f for f in (_PACKAGE / "configs", _PACKAGE.parents[1] / "configs") if f.is_dir()), None
 )
@@ -34,8 +35,8 @@ def find_all(domain: str) -> dict[str, Path]:
     return {_short(str(f.relative_to(FOLDER).with_suffix("")), domain): f for f in files}
 
 
-def _short(name: str, domain: str) -> str:
-    return "/".join(part for part in Path(name).parts if part != domain)
+def _short(name: str, *folders: str) -> str:
+    return "/".join(part for part in Path(name).parts if part not in folders)
 
 
 def find(domain: str, name: str) -> Path | None:
@@ -92,27 +93,20 @@ def _file_of(domain: str, word: str) -> str:
     """Return the path that a word means; a word that ends like a settings file is always a path."""
     if word.startswith("-") or Path(word).exists():
         return word
-    if not word.endswith(SUFFIXES):
-        file = find(domain, word)
-        if file is None:
-            raise UserError(
-                f"{OPTION} {word} is no file and no shipped config; {_near(domain, word)}"
-            )
-        return str(file)
-    stem = word.removesuffix(Path(word).suffix).removeprefix("configs/")
-    if find(domain, stem) is not None:
-        raise UserError(
-            f"the settings file {word} does not exist; the config of this name that comes with "
-            f"Triptych is {OPTION} {stem}"
-        )
-    return word
+    is_path = word.endswith(SUFFIXES)
+    name = word.removesuffix(Path(word).suffix).removeprefix("configs/") if is_path else word
+    file = find(domain, name)
+    if is_path and file is None:
+        return word
+    if is_path or file is None:
+        raise unknown(name, f" for {domain}")
+    return str(file)
 
 
-def _near(domain: str, word: str) -> str:
-    """Return the end of a sentence: where a name belongs, or the nearest names."""
-    lists = f"triptych configs {domain} lists them"
-    if near := nearest(word, find_all(domain)):
-        return f"did you mean {near}? ({lists})"
-    for file in (FOLDER or Path()).glob(f"*/{Path(word).name}.yaml"):
-        return f"{file.stem} is one of {file.parent.name}: triptych train {file.parent.name}"
-    return f"expected a YAML file, or a name ({lists})"
+def unknown(name: str, where: str = "") -> UserError:
+    """Return the refusal of a name, with the nearest file of all domains."""
+    known = domains.names()
+    files = {short: f"{domain}/{short}" for domain in known for short in find_all(domain)}
+    near = nearest(_short(name, *known), files)
+    instead = f"did you mean {files[near]}?" if near else "`triptych configs` lists them"
+    return UserError(f"there is no settings file or shipped config {name!r}{where}; {instead}")
