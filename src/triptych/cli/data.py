@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from triptych.cli.main import PlainParser
-from triptych.files.progress import ProgressLine
+from triptych.files.progress import ProgressLine, aligned
 from triptych.tools import recipes
 from triptych.tools.download import catalogue
 
@@ -84,13 +84,10 @@ def run(arguments: Sequence[str]) -> int:
 
 def print_list() -> None:
     """Print name, size, content and terms of every data set, and the recipes."""
-    sets = catalogue.read()
-    width = max(map(len, sets))
-    for name, data in sets.items():
-        print(f"{name:<{width}}  {data.size / 1e6:6.1f} MB  {data.about}")
-        print(f"{'':<{width}}             {data.terms}")
+    rows = []
+    for name, data in catalogue.read().items():
+        rows += [(name, f"{data.size / 1e6:6.1f} MB", data.about), ("", "", data.terms)]
+    print(*aligned(rows), sep="\n")
     print("\ntriptych data fetch NAME downloads one into data/NAME\n")
-    width = max(map(len, recipes.names()), default=0)
-    for name in recipes.names():
-        print(f"{name:<{width}}  {recipes.about(name)}")
+    print(*aligned([(name, recipes.about(name)) for name in recipes.names()]), sep="\n")
     print("\ntriptych data make NAME writes the files of one into data/NAME")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from triptych.errors import UserError
+from triptych.files.progress import aligned
 from triptych.tools.explain.figure import (
     ALL,
     MODELS,
@@ -63,9 +64,7 @@ def run(arguments: Sequence[str]) -> int:
     if name in ("-h", "--help", "--list"):
         if name != "--list":
             print(_HELP)
-        width = max(map(len, descriptions()))
-        for one, sentence in descriptions().items():
-            print(f"{one:<{width}}  {sentence}")
+        print(*aligned([*descriptions().items()]), sep="\n")
         return 0
     if not name or name.startswith("-"):
         raise UserError(

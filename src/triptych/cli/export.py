@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from triptych.cli.main import PLUGIN_HELP, PlainParser
+from triptych.cli.main import PLUGIN_HELP, plain_parser
 from triptych.errors import UserError
 from triptych.files.results import check_input_file, read_input_lines
 from triptych.tools.export import FORMATS, check_packages
@@ -14,10 +14,9 @@ from triptych.tools.export import FORMATS, check_packages
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
-    parser = PlainParser(
-        prog="triptych export",
-        usage="triptych export CHECKPOINT --format FORMAT --out FOLDER [OPTIONS]",
-        description="Write a trained model into a folder that Triptych and other libraries open, "
+    parser = plain_parser(
+        "export",
+        "Write a trained model into a folder that Triptych and other libraries open, "
         "with its model card. The folder is compared with the model before it takes its place.",
     )
     parser.add_argument(

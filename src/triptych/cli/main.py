@@ -103,7 +103,7 @@ COMMANDS = {
             needs_domain=False, place="triptych.cli.shipped:Pretrained",
         ),
         Command(
-            "configs", "[DOMAIN | NAME]",
+            "configs", "[DOMAIN | DOMAIN/NAME]",
             "list the settings files shipped with Triptych, or print one",
             needs_domain=False, place="triptych.cli.shipped:Configs",
         ),
@@ -113,7 +113,8 @@ COMMANDS = {
         ),
         Command(
             "completion", "bash|zsh|fish",
-            "print a script that completes words in a shell", needs_domain=False,
+            "print a script that completes words in a shell",
+            needs_domain=False, place="triptych.cli.shipped:Completion",
         ),
         Command(
             "explain", "NAME --out DIR",
@@ -189,6 +190,12 @@ class PlainParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         command = self.prog.removeprefix("triptych ")
         raise UserError(f"{command}: {message}; `{self.prog} --help` shows the options")
+
+
+def plain_parser(name: str, description: str) -> PlainParser:
+    """Return the parser of a command that no domain offers, without options."""
+    prog = f"triptych {name}"
+    return PlainParser(prog=prog, usage=f"{prog} {COMMANDS[name].usage}", description=description)
 
 
 _HELP = """\

@@ -9,16 +9,15 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 
 from triptych import pretrained
-from triptych.cli.main import PLUGIN_HELP, PlainParser
+from triptych.cli.main import PLUGIN_HELP, plain_parser
 from triptych.errors import UserError
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
-    parser = PlainParser(
-        prog="triptych play",
-        usage="triptych play [OPTIONS]",
-        description="Serve trained models to the browser of this machine: translate a sentence, "
+    parser = plain_parser(
+        "play",
+        "Serve trained models to the browser of this machine: translate a sentence, "
         "finish a drawing, harmonise a melody, continue a text. It needs no network, and no other "
         "machine can open the pages. Ctrl-C ends it.",
     )

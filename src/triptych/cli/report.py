@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from triptych.cli.main import PlainParser
+from triptych.cli.main import plain_parser
 from triptych.errors import UserError
 from triptych.files.results import check_result_file
 
@@ -17,10 +17,9 @@ MOST_NAMED = 4
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
-    parser = PlainParser(
-        prog="triptych report",
-        usage="triptych report RUN [RUN ...] --out FILE [OPTIONS]",
-        description="Write one HTML file about a run, or about several side by side: settings, "
+    parser = plain_parser(
+        "report",
+        "Write one HTML file about a run, or about several side by side: settings, "
         "curves, samples, attention, statistics and versions. It needs no network. Runs may be "
         "unfinished.",
     )

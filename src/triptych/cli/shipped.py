@@ -1,4 +1,7 @@
-"""`triptych pretrained` and `triptych configs`: what is shipped with the package."""
+"""`triptych pretrained`, `configs` and `completion`: what comes with the package is printed.
+
+Imports nothing heavy.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ import argparse
 from collections.abc import Sequence
 
 from triptych import domains, pretrained
-from triptych.cli.main import PlainParser
+from triptych.cli.main import COMMANDS, plain_parser
+from triptych.errors import UserError
+from triptych.files.progress import aligned
 from triptych.tools import configs
 
 
@@ -16,12 +21,11 @@ class Pretrained:
     @staticmethod
     def parser() -> argparse.ArgumentParser:
         """Return the parser of the command."""
-        parser = PlainParser(
-            prog="triptych pretrained",
-            usage="triptych pretrained [NAME]",
-            description="Without a name: one line for each model shipped with Triptych. With a "
-            "name: its model card, with training data, scores, terms of use and "
-            "limits. Every option that takes a checkpoint also takes pretrained:NAME.",
+        parser = plain_parser(
+            "pretrained",
+            "Without a name: one line for each model shipped with Triptych. With a name: its model "
+            "card, with training data, scores, terms of use and limits. Every option that takes a "
+            "checkpoint also takes pretrained:NAME.",
         )
         parser.add_argument("name", nargs="?", metavar="NAME", help="Name of a model.")
         return parser
@@ -33,7 +37,7 @@ class Pretrained:
 
     @staticmethod
     def run(arguments: Sequence[str]) -> int:
-        """Print the list or a model card; UserError for an unknown name. Imports nothing heavy."""
+        """Print the list or a model card; UserError for an unknown name."""
         name = Pretrained.parser().parse_args(arguments).name
         if name is not None:
             print(pretrained.read_card(name), end="")
@@ -44,29 +48,22 @@ class Pretrained:
             metadata = pretrained.read_metadata(weights)
             size, card = f"{weights.stat().st_size / 1e6:.1f} MB", metadata["card"]
             rows.append((name, metadata["triptych"]["domain"], size, card["figure"], card["what"]))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            print("  ".join(cells).rstrip())
-        if not rows:
-            print("no pretrained model comes with this installation")
+        print(*(aligned(rows) or ["no pretrained model comes with this installation"]), sep="\n")
         return 0
 
 
 class Configs:
-    """`triptych configs [DOMAIN | NAME]`: the shipped settings files, or the text of one."""
+    """`triptych configs [DOMAIN | DOMAIN/NAME]`: the shipped settings files, or the text of one."""
 
     @staticmethod
     def parser() -> argparse.ArgumentParser:
         """Return the parser of the command."""
-        parser = PlainParser(
-            prog="triptych configs",
-            usage="triptych configs [DOMAIN | DOMAIN/NAME]",
-            description="Without a word: one line for each settings file shipped with Triptych. "
-            "With a domain: those of the domain. With DOMAIN/NAME: the text of the "
-            "file, to change a copy of it: triptych configs image/digits > my-"
-            "digits.yaml. `triptych train DOMAIN --config NAME` takes the name in "
-            "place of a file.",
+        parser = plain_parser(
+            "configs",
+            "Without a word: one line for each settings file shipped with Triptych. With a domain: "
+            "those of the domain. With DOMAIN/NAME: the text of the file, to change a copy of it: "
+            "triptych configs image/digits > my-digits.yaml. `triptych train DOMAIN --config NAME` "
+            "takes the name in place of a file.",
         )
         parser.add_argument("name", nargs="?", metavar="NAME", help="DOMAIN or DOMAIN/NAME.")
         return parser
@@ -75,33 +72,24 @@ class Configs:
     def names() -> list[str]:
         """Return the names of the domains and of all settings files."""
         known = domains.names()
-        return [
-            *known,
-            *(f"{domain}/{n}" for domain in known for n in configs.find_all(domain)),
-        ]
+        return [*known, *(f"{domain}/{n}" for domain in known for n in configs.find_all(domain))]
 
     @staticmethod
     def run(arguments: Sequence[str]) -> int:
-        """Print the list or a file; UserError for an unknown name. Imports nothing heavy."""
-        name = Configs.parser().parse_args(arguments).name
-        known = domains.names()
+        """Print the list or a file; UserError for an unknown name."""
+        name, known = Configs.parser().parse_args(arguments).name, domains.names()
         if name is not None and name not in known:
             print(text_of(name), end="")
             return 0
         for domain in known if name is None else [name]:
-            print_list(domain)
+            free = configs.without_files(domain)
+            print(f"{domain}: triptych train {domain} --config NAME (* reads no files of yours)")
+            rows = [
+                (f"{'*' if name in free else ' '} {name}", configs.first_sentence(file))
+                for name, file in configs.find_all(domain).items()
+            ]
+            print(*aligned(rows), sep="\n")
         return 0
-
-
-def print_list(domain: str) -> None:
-    """Print the names of a domain's settings files with their first sentence."""
-    files = configs.find_all(domain)
-    width = max(map(len, files), default=0)
-    free = configs.without_files(domain)
-    print(f"{domain}: triptych train {domain} --config NAME (* reads no files of yours)")
-    for name, file in files.items():
-        mark = "*" if name in free else " "
-        print(f"{mark} {name:<{width}}  {configs.first_sentence(file)}")
 
 
 def text_of(name: str) -> str:
@@ -110,3 +98,39 @@ def text_of(name: str) -> str:
         if domain in name.split("/") and (file := configs.find(domain, name)):
             return file.read_text(encoding="utf-8")
     raise configs.unknown(name)
+
+
+class Completion:
+    """`triptych completion SHELL`: a script that completes commands, names and options."""
+
+    @staticmethod
+    def parser() -> argparse.ArgumentParser:
+        """Return the parser of the command."""
+        parser = plain_parser(
+            "completion",
+            "Print a script that completes commands, domains, names of configs and options at a "
+            "TAB. It is made in some seconds from this version's options; make it again after an "
+            "update.",
+        )
+        parser.epilog = (
+            "bash: triptych completion bash > ~/.local/share/bash-completion/completions/triptych; "
+            "zsh: triptych completion zsh > a folder of $fpath/_triptych; fish: triptych "
+            "completion fish > ~/.config/fish/completions/triptych.fish"
+        )
+        parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="Shell of the script.")
+        return parser
+
+    @staticmethod
+    def run(arguments: Sequence[str]) -> int:
+        """Print the script; raises UserError where the library shtab is missing."""
+        shell = Completion.parser().parse_args(arguments).shell
+        try:
+            import shtab
+        except ImportError as error:
+            raise UserError(
+                "completion needs shtab, which is not installed: pip install 'triptych[completion]'"
+            ) from error
+        from triptych.tools.completion import command_line
+
+        print(shtab.complete(command_line(COMMANDS), shell))
+        return 0

@@ -1,10 +1,10 @@
-"""Displays of progress: on one line of standard error, or none."""
+"""What a terminal shows: progress on one line of standard error, or none; tables."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import ClassVar
@@ -80,3 +80,19 @@ def displayed_by(factory: ProgressFactory) -> Iterator[None]:
         yield
     finally:
         _DISPLAY.reset(token)
+
+
+def aligned(
+    rows: Sequence[Sequence[str]], *, right_from: int | None = None, indent: str = ""
+) -> list[str]:
+    """Return the rows of a table as lines with columns of one width, two spaces apart.
+
+    right_from: index of the first column whose cells end at one place; None: all begin at one.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    left = len(widths) if right_from is None else right_from
+    lines = []
+    for row in rows:
+        cells = [*map(str.ljust, row[:left], widths), *map(str.rjust, row[left:], widths[left:])]
+        lines.append(indent + "  ".join(cells).rstrip())
+    return lines

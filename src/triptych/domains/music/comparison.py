@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from triptych.domains.music.notes import Ids, Notes, on_grid
 from triptych.domains.music.tokenizers.base import MusicTokenizer
+from triptych.files.progress import aligned
 
 KINDS = ("tokens", "intervals")
 """Forms in which runs are compared: tokens, and the intervals between consecutive notes."""
@@ -110,7 +111,7 @@ def text_lines(details: dict[str, Any]) -> list[str]:
     lines = [
         f"statistics, mean ± standard deviation; samples of {statistics['sample_length']} "
         f"{statistics['sample_unit']}, seed {statistics['seed']}:",
-        *_aligned(table),
+        *aligned(table, indent="  "),
     ]
     shared = details["memorisation"]
     if "not_computed" in shared:
@@ -128,7 +129,10 @@ def text_lines(details: dict[str, Any]) -> list[str]:
                 f"{run['training_piece']} from {run['training_seconds']:.1f} s"
             )
     count = shared["training_pieces"]
-    lines += [f"longest run shared with one of {count} training pieces:", *_aligned(table)]
+    lines += [
+        f"longest run shared with one of {count} training pieces:",
+        *aligned(table, indent="  "),
+    ]
     return lines + longest
 
 
@@ -136,13 +140,6 @@ def _mean_and_std(statistics: dict[str, Any]) -> str:
     if statistics["mean"] is None:
         return "none"
     return f"{statistics['mean']:.3f} ± {statistics['std']:.3f}"
-
-
-def _aligned(table: list[list[str]]) -> list[str]:
-    """Return the rows of a table as indented lines with columns of one width."""
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    rows = ("  ".join(map(str.ljust, row, widths)) for row in table)
-    return [f"  {row}".rstrip() for row in rows]
 
 
 @dataclass(frozen=True)

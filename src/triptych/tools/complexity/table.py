@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 
 from triptych.files.drawing import COLOURS, new_figure, png
+from triptych.files.progress import aligned
 from triptych.tools.complexity.layers import UNREACHABLE, LayerKind
 from triptych.tools.complexity.measure import ModelCost, kept_bytes, seconds
 from triptych.types import Progress
@@ -125,14 +126,7 @@ def as_text(rows: Sequence[Row]) -> str:
                 f"{row.training_seconds / yardstick:.2f}",
             )
         lines.append(cells)
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if number < 2 else cell.rjust(width)
-            for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        ).rstrip()
-        for cells in lines
-    )
+    return "\n".join(aligned(lines, right_from=2))
 
 
 def plot(rows: Sequence[Row]) -> bytes:
