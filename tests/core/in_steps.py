@@ -8,12 +8,10 @@ import torch
 from torch import Tensor
 
 from triptych.core.state import NO_CONTEXT, ForwardContext
-from triptych.core.transformer import Decoder
+from triptych.core.transformer import Stack
 
 
-def decode(
-    decoder: Decoder, x: Tensor, prefix: int, context: ForwardContext = NO_CONTEXT
-) -> Tensor:
+def decode(decoder: Stack, x: Tensor, prefix: int, context: ForwardContext = NO_CONTEXT) -> Tensor:
     """Prefill of `prefix` positions, then steps of one position."""
     state = decoder.init_state(*x.shape[:2], context)
     token_ids = torch.zeros(x.shape[:2]) if context.token_ids is None else context.token_ids

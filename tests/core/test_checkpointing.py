@@ -14,7 +14,7 @@ from triptych.core.attention.multihead import Example
 from triptych.core.layers import GELU
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.state import ForwardContext
-from triptych.core.transformer import Decoder, TransformerConfig
+from triptych.core.transformer import Stack, TransformerConfig
 
 
 def config(*, recompute: bool, **more: Any) -> TransformerConfig:
@@ -74,7 +74,7 @@ def test_gradients_of_encoder_and_memory_do_not_change() -> None:
     assert_the_same(*both, x, memory)
 
 
-def calls_per_step(decoder: Decoder) -> int:
+def calls_per_step(decoder: Stack) -> int:
     calls = 0
 
     def count(*_: Any) -> None:

@@ -27,7 +27,7 @@ from triptych.core.positions import (
     SumOfEmbeddings,
 )
 from triptych.core.state import LayerCache, StepContext
-from triptych.core.transformer import Decoder, TransformerConfig
+from triptych.core.transformer import TransformerConfig
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.sampling import Sampling, sample_value
 
@@ -168,7 +168,7 @@ def test_the_memory_is_projected_once_a_sentence_and_no_prefix_is_run_again(
         raise AssertionError("the whole prefix is run again")
 
     monkeypatch.setattr(CrossAttention, "project_memory", counted)
-    monkeypatch.setattr(Decoder, "forward", whole)
+    monkeypatch.setattr(model.decoder, "forward", whole)
     source = torch.randint(3, 9, (2, 5))
     with torch.no_grad():
         state = model.init_state(len(source), 7, condition=model.encode(source))

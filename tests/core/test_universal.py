@@ -21,12 +21,11 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import PositionConfig, Rotary, Sinusoidal, SinusoidalEmbedding, raster
 from triptych.core.state import ForwardContext
-from triptych.core.transformer import TransformerConfig, take_auxiliary_loss
+from triptych.core.transformer import Stack, TransformerConfig, take_auxiliary_loss
 from triptych.core.universal import (
+    AdaptiveDepth,
     Halting,
     Universal,
-    UniversalDecoder,
-    UniversalStack,
     capture_halting,
     steps_of,
 )
@@ -47,13 +46,13 @@ def config(halting: Halting | None = None, **more: Any) -> TransformerConfig:
 def spread_halting(stack: Any) -> Any:
     """The same stack with halting units whose positions halt at different steps."""
     for part in stack.modules():
-        if isinstance(part, UniversalStack) and part.ponder_cost:
-            torch.nn.init.normal_(part.depth.unit.weight, std=0.5)
-            torch.nn.init.constant_(part.depth.unit.bias, 0.0)
+        if isinstance(part, AdaptiveDepth):
+            torch.nn.init.normal_(part.unit.weight, std=0.5)
+            torch.nn.init.constant_(part.unit.bias, 0.0)
     return stack
 
 
-def build(halting: Halting | None = None, *, cross: bool = False, **more: Any) -> UniversalDecoder:
+def build(halting: Halting | None = None, *, cross: bool = False, **more: Any) -> Stack:
     return spread_halting(config(halting, **more).decoder((9,), cross=cross)).double()
 
 
@@ -78,12 +77,12 @@ def test_a_fixed_depth_is_a_loop_over_the_block_with_the_signals(norm: str, n_st
     assert len(stack.blocks) == 1
 
 
-def slow_halting(stack: UniversalStack, x: Tensor) -> tuple[Tensor, Tensor, list[list[float]]]:
+def slow_halting(stack: Stack, x: Tensor) -> tuple[Tensor, Tensor, list[list[float]]]:
     """Output, ponder cost and weights from the equations of ACT, position by position.
 
     All states of a step exist before the next one, as other positions read them.
     """
-    length, threshold = x.shape[1], stack.depth.threshold
+    length, threshold = x.shape[1], stack.depth.halting.threshold
     outputs, costs, weights = [], [], []
     for row in x:
         states = list(row)
@@ -97,7 +96,7 @@ def slow_halting(stack: UniversalStack, x: Tensor) -> tuple[Tensor, Tensor, list
                     continue
                 states[i] = new[i]
                 reached[i].append(new[i])
-                h = torch.sigmoid(stack.depth.unit(new[i]))[0]
+                h = torch.sigmoid(stack.depth.halting.unit(new[i]))[0]
                 probabilities[i].append(h)
                 done[i] = float(sum(probabilities[i]).detach()) >= threshold
         found = []
@@ -121,7 +120,7 @@ def test_halting_is_that_of_the_equations_in_values_and_gradients(norm: str) -> 
         x = inputs.clone().requires_grad_()
         if slow:
             y, ponder, expected = slow_halting(stack, x)
-            loss = ponder * stack.ponder_cost
+            loss = ponder * stack.depth.ponder_cost
         else:
             with capture_halting(stack) as (captured):
                 y = stack(x)
@@ -144,7 +143,7 @@ def test_halting_is_that_of_the_equations_in_values_and_gradients(norm: str) -> 
 def test_halting_weights_add_up_to_one_at_every_position() -> None:
     for bias in (-20.0, -1.0, 0.0, 1.0, 20.0):
         stack = build(HALTING).float()
-        torch.nn.init.constant_(stack.depth.unit.bias, bias)
+        torch.nn.init.constant_(stack.depth.halting.unit.bias, bias)
         with capture_halting(stack) as captured:
             stack(torch.randn(4, 9, D))
         (weights,) = captured
@@ -157,8 +156,8 @@ def test_halting_weights_add_up_to_one_at_every_position() -> None:
 
 def test_a_position_that_halts_at_once_has_the_output_of_one_step() -> None:
     stack, one = build(HALTING), build(n_layers=1)
-    torch.nn.init.constant_(stack.depth.unit.bias, 50.0)
-    one.load_state_dict({k: v for k, v in stack.state_dict().items() if "depth" not in k})
+    torch.nn.init.constant_(stack.depth.halting.unit.bias, 50.0)
+    one.load_state_dict({k: v for k, v in stack.state_dict().items() if "halting" not in k})
     x = torch.randn(2, 9, D).double()
     torch.testing.assert_close(stack(x), one(x), **EXACT)
 
@@ -414,7 +413,9 @@ def test_positions_of_a_training_pass_start_at_one_number_for_both_sequences(
     plain, model = (EncoderDecoder(settings, **sizes, max_offset=most) for most in (0, 5))
     seen: list[list[int]] = []
     for stack in (model.encoder, model.decoder):
-        stack.positions.register_forward_pre_hook(lambda _, args: seen.append(args[0].tolist()))
+        stack.depth.positions.register_forward_pre_hook(
+            lambda _, args: seen.append(args[0].tolist())
+        )
     source, target = torch.randint(9, (2, 4)), torch.randint(9, (2, 3))
     for _ in range(40):
         model.train()(source, None, target)

@@ -1,13 +1,15 @@
-"""Encoder and decoder: stacks of blocks over pluggable attention, for training and decoding."""
+"""Stacks of blocks over pluggable attention, for training and decoding."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import cycle, islice
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
+import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -39,17 +41,36 @@ MAX_DROPOUT = 0.99
 """Largest share of dropped features and attention weights."""
 
 
+Layer = Callable[[Tensor], Tensor]
+"""A layer of a stack with its context and cache: [B, L, D] -> [B, L, D]."""
+
+
+class Depth(nn.Module):
+    """Applies the layers of a stack in turn."""
+
+    def forward(
+        self, x: Tensor, positions: Tensor, layers: Sequence[Layer]
+    ) -> tuple[Tensor, Tensor | None]:
+        """x [B, L, D] at positions int64 [L] -> the output of the last layer, [B, L, D].
+
+        Also returns a loss of each position besides that of the predictions, in nats [B, L]; None
+        for none.
+        """
+        for layer in layers:
+            x = layer(x)
+        return x, None
+
+
 @dataclass(frozen=True)
 class DepthConfig(ABC):
     """Which blocks the layers of a stack are, and how they follow one another."""
 
-    @abstractmethod
-    def encoder(self, config: TransformerConfig, shape: tuple[int, ...]) -> Stack:
-        """As `TransformerConfig.encoder`."""
+    one_block: ClassVar[bool]
+    """Whether all layers are the same block."""
 
     @abstractmethod
-    def decoder(self, config: TransformerConfig, shape: tuple[int, ...], cross: bool) -> Decoder:
-        """As `TransformerConfig.decoder`."""
+    def build(self, config: TransformerConfig, shape: tuple[int, ...]) -> Depth:
+        """Make what applies the layers; shape: as in `AttentionConfig.mask_pattern`."""
 
     def input_positions(self, config: TransformerConfig, order: GenerationOrder) -> nn.Module:
         """As `TransformerConfig.input_positions`."""
@@ -60,11 +81,10 @@ class DepthConfig(ABC):
 class Layers(DepthConfig):
     """Each layer is a block of its own."""
 
-    def encoder(self, config: TransformerConfig, shape: tuple[int, ...]) -> Stack:
-        return Stack(config, shape, causal=False)
+    one_block = False
 
-    def decoder(self, config: TransformerConfig, shape: tuple[int, ...], cross: bool) -> Decoder:
-        return Decoder(config, shape, causal=True, cross=cross)
+    def build(self, config: TransformerConfig, shape: tuple[int, ...]) -> Depth:
+        return Depth()
 
 
 @dataclass(frozen=True)
@@ -114,11 +134,11 @@ class TransformerConfig:
 
     def encoder(self, shape: tuple[int, ...]) -> Stack:
         """A stack that reads in both directions; shape as in `AttentionConfig.mask_pattern`."""
-        return self.depth.encoder(self, shape)
+        return Stack(self, shape, causal=False)
 
-    def decoder(self, shape: tuple[int, ...], *, cross: bool = False) -> Decoder:
+    def decoder(self, shape: tuple[int, ...], *, cross: bool = False) -> Stack:
         """A causal stack, with cross-attention in every block where `cross`."""
-        return self.depth.decoder(self, shape, cross)
+        return Stack(self, shape, causal=True, cross=cross)
 
 
 class Block(nn.Module):
@@ -201,15 +221,14 @@ class Block(nn.Module):
 
 
 class Stack(nn.Module):
-    """Blocks one after another, then a final norm; `Decoder` adds decoding.
+    """Layers one after another, then a final norm; trains on whole sequences, decodes step by step.
 
-    shape: as in `AttentionConfig.mask_pattern`. Raises ValueError for rotary positions with an
-    attention that has a relative bias.
+    shape: as in `AttentionConfig.mask_pattern`. Only a causal stack decodes. Raises ValueError for
+    rotary positions with an attention that has a relative bias.
     """
 
     auxiliary_loss: Tensor | None = None
-    """Loss of each position besides that of the predictions, in the last pass of training: nats
-    [B, L]; None for none. `take_auxiliary_loss` reads and removes it."""
+    """Loss of `Depth` in the last pass of training. `take_auxiliary_loss` reads and removes it."""
 
     def __init__(
         self,
@@ -224,7 +243,8 @@ class Stack(nn.Module):
         if config.second_attention is not None:
             variants.append(config.second_attention)
         patterns = [variant.mask_pattern(shape, causal) for variant in variants]
-        parts = islice(cycle(zip(variants, patterns, strict=True)), config.n_layers)
+        n_blocks = 1 if config.depth.one_block else config.n_layers
+        parts = islice(cycle(zip(variants, patterns, strict=True)), n_blocks)
         blocks = [Block(config, *of_block, cross=cross) for of_block in parts]
         self.blocks = cast(Sequence[Block], nn.ModuleList(blocks))
         self.of_variants = [block.attention for block in blocks[: len(variants)]]
@@ -233,6 +253,7 @@ class Stack(nn.Module):
         post = config.norm_position == "post"
         self.final_norm = nn.Identity() if post else config.norm.build(config.d_model)
         self.n_layers = config.n_layers
+        self.causal = causal
         self.activation_checkpointing = config.activation_checkpointing
         self.uses_token_ids = any(block.attention.uses_token_ids for block in blocks)
         for part in self.modules():
@@ -240,10 +261,16 @@ class Stack(nn.Module):
                 nn.init.xavier_uniform_(part.weight)
                 if part.bias is not None:
                     nn.init.zeros_(part.bias)
+        self.depth = config.depth.build(config, shape)
+
+    @property
+    def layers(self) -> list[Block]:
+        """The block of each layer."""
+        return list(islice(cycle(self.blocks), self.n_layers))
 
     def block_of(self, layer: int) -> tuple[Block, int]:
         """The block of a layer, from 1, and how many layers before this one are the same block."""
-        return self.blocks[layer - 1], 0
+        return self.layers[layer - 1], (layer - 1) // len(self.blocks)
 
     def forward(
         self,
@@ -253,19 +280,23 @@ class Stack(nn.Module):
     ) -> Tensor:
         """Positions 0..L-1: x [B, L, D] -> [B, L, D]; state: empty, filled where given."""
         contexts = [layer.shared_context(x, context) for layer in self.of_variants]
-        nothing = [None] * len(self.blocks)
-        layers, memory = (nothing, nothing) if state is None else (state.layers, state.memory)
-        for block, *parts in zip(self.blocks, cycle(contexts), layers, memory, strict=False):
-            if self.activation_checkpointing and self.training:
-                x = checkpoint(block, x, *parts, use_reentrant=False)
-            else:
-                x = block(x, *parts)
+        caches = [None] * self.n_layers if state is None else state.layers
+        memories = [None] if state is None else state.memory
+        parts = zip(self.layers, cycle(contexts), caches, cycle(memories), strict=False)
+        layers: list[Layer] = [
+            partial(block, context=own, cache=cache, memory=memory)
+            for block, own, cache, memory in parts
+        ]
+        if self.activation_checkpointing and self.training:
+            layers = [partial(checkpoint, layer, use_reentrant=False) for layer in layers]
+        positions = torch.arange(x.shape[1], device=x.device)  # [L]
+        if context.first_position is not None:
+            positions = positions + context.first_position
+        x, loss = self.depth(x, positions, layers)
+        if self.training and loss is not None:
+            self.auxiliary_loss = loss if context.real is None else loss * context.real
         x = self.final_norm(x)
         return x
-
-
-class Decoder(Stack):
-    """A causal stack; the same blocks train on whole sequences and decode step by step."""
 
     def init_state(
         self,
@@ -275,12 +306,12 @@ class Decoder(Stack):
         *,
         lookahead: int = 0,
     ) -> DecodingState[None]:
-        """Storage to decode at most `max_length` positions.
+        """Storage to decode at most `max_length` positions, with a cache for each layer.
 
-        The memory of the context is projected here, once. lookahead: as in
+        The memory of the context is projected here, once for each block. lookahead: as in
         `MultiHeadAttention.init_cache`.
         """
-        layers = [block.attention.init_cache(batch, max_length, lookahead) for block in self.blocks]
+        layers = [block.attention.init_cache(batch, max_length, lookahead) for block in self.layers]
         return DecodingState(layers, [block.project_memory(context) for block in self.blocks], None)
 
     def step(self, x: Tensor, state: DecodingState[Any], context: StepContext) -> Tensor:
@@ -289,9 +320,12 @@ class Decoder(Stack):
             replace(own, token_classes=layer.token_classes(own))
             for layer, own in zip(self.of_variants, context.of_variants(), strict=True)
         ]
-        parts = zip(self.blocks, state.layers, cycle(contexts), state.memory, strict=False)
-        for block, layer, context, memory in parts:
-            x = block.step(x, layer, context, memory)
+        parts = zip(self.layers, cycle(contexts), state.layers, cycle(state.memory), strict=False)
+        layers = [
+            partial(block.step, cache=cache, context=own, memory=memory)
+            for block, own, cache, memory in parts
+        ]
+        x, _ = self.depth(x, context.positions, layers)
         x = self.final_norm(x)
         return x
 
@@ -310,7 +344,7 @@ class Decoder(Stack):
         """Views of the part of the state that holds the first `length` positions."""
         layers = [
             block.attention.cache_view(layer, length)
-            for block, layer in zip(self.blocks, state.layers, strict=True)
+            for block, layer in zip(self.layers, state.layers, strict=True)
         ]
         return replace(state, layers=layers)
 
@@ -325,7 +359,7 @@ def take_auxiliary_loss(model: nn.Module, real: Tensor | None = None) -> Tensor 
     for stack in model.modules():
         if isinstance(stack, Stack) and stack.auxiliary_loss is not None:
             loss, stack.auxiliary_loss = stack.auxiliary_loss, None  # [B, L]
-            if isinstance(stack, Decoder) and real is not None:
+            if stack.causal and real is not None:
                 loss = loss * real
             total = total + loss.sum()
     return total

@@ -18,7 +18,7 @@ from triptych.core.state import (
     map_tensors,
     tensors_of,
 )
-from triptych.core.transformer import Decoder
+from triptych.core.transformer import Stack
 
 
 @dataclass(frozen=True)
@@ -158,9 +158,9 @@ class AutoregressiveModel(nn.Module, ABC):
 
 
 class TransformerModel(AutoregressiveModel):
-    """An autoregressive model over a `Decoder`, whose state it keeps."""
+    """An autoregressive model over a causal `Stack`, whose state it keeps."""
 
-    decoder: Decoder
+    decoder: Stack
     positions: nn.Module
     """Position encodings: index int64 [L] -> [L, D]."""
     dropout: nn.Dropout

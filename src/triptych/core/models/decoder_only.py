@@ -12,7 +12,7 @@ from triptych.core.embeddings import ValueEmbedding
 from triptych.core.heads import Head
 from triptych.core.models.base import NO_CONDITION, Condition, Conditioner, TransformerModel
 from triptych.core.state import NO_CONTEXT, DecodingState, ForwardContext
-from triptych.core.transformer import Decoder
+from triptych.core.transformer import Stack
 
 
 class DecoderOnly(TransformerModel):
@@ -33,7 +33,7 @@ class DecoderOnly(TransformerModel):
         self,
         embedding: ValueEmbedding,
         positions: nn.Module,
-        decoder: Decoder,
+        decoder: Stack,
         head: Head,
         *,
         d_model: int,

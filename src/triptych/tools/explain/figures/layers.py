@@ -9,13 +9,13 @@ import torch
 from einops.layers.torch import Rearrange
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.layers import GELU, FeedForward, FeedForwardConfig, LayerNorm, ReLU, SwiGLU
-from triptych.core.universal import AdaptiveDepth, steps_of
+from triptych.core.universal import AdaptiveDepth, Halted, steps_of
 from triptych.files.drawing import BLUE, COLOURS, GREY, new_figure
 from triptych.tools.complexity.layers import Attention, Convolution, LayerKind, Recurrent
 from triptych.tools.explain.drawing import light_grid
@@ -129,17 +129,8 @@ def activations() -> Figure:
     return drawing
 
 
-class Halted(NamedTuple):
-    """Result of the halting rule."""
-
-    weights: Tensor
-    """Halting weights [positions, steps]."""
-    ponder: Tensor
-    """Ponder cost N + R of each position."""
-
-
 def halted() -> Halted:
-    """Return what the halting rule makes of the probabilities."""
+    """Return what the halting rule makes of the probabilities, as of one sequence."""
     probabilities = torch.tensor(PROBABILITIES, dtype=torch.float64)  # [P, T]
     n_positions, n_steps = probabilities.shape
     depth = AdaptiveDepth(1, THRESHOLD).double()
@@ -147,20 +138,18 @@ def halted() -> Halted:
     with torch.no_grad():  # with this unit the state is the logit of the probability
         depth.unit.weight.fill_(1.0)
         depth.unit.bias.zero_()
-        result = depth(torch.zeros_like(states[0]), lambda t, x: states[t], n_steps)
-    assert result.weights is not None
-    assert result.ponder is not None
-    return Halted(result.weights[0], result.ponder[0])
+        result: Halted = depth(torch.zeros_like(states[0]), [lambda _, h=h: h for h in states])
+    return result
 
 
 @figure()
 def halting() -> Figure:
     """Adaptive computation time: steps until the halting probabilities add up to the threshold."""
     passes = halted()
-    steps = steps_of(passes.weights).tolist()
+    steps = steps_of(passes.weights[0]).tolist()
     drawing = new_figure(8.4, 3.0, "a bar: weights of the steps of one position, which add up to 1")
     axes = drawing.subplots()
-    for position, weights in enumerate(passes.weights.tolist()):
+    for position, weights in enumerate(passes.weights[0].tolist()):
         left = 0.0
         for step, weight in enumerate(weights[: steps[position]]):
             p = PROBABILITIES[position][step]
@@ -173,7 +162,7 @@ def halting() -> Figure:
                       color="white")  # fmt: skip
             left += weight
         axes.text(1.02, position, f"N = {steps[position]}, ponder cost "
-                  f"{float(passes.ponder[position]):.2g}", va="center", fontsize=8)  # fmt: skip
+                  f"{float(passes.ponder[0, position]):.2g}", va="center", fontsize=8)  # fmt: skip
     axes.axvline(THRESHOLD, color=GREY, linestyle="--", linewidth=1)
     axes.set(xlabel="sum of the weights", ylabel="position", xlim=(0, 1))
     axes.set_yticks(range(len(PROBABILITIES)), [str(n + 1) for n in range(len(PROBABILITIES))])
