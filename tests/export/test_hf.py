@@ -15,7 +15,7 @@ import triptych
 from triptych.errors import UserError
 from triptych.tools.export import hf
 from triptych.tools.export.original import Original
-from triptych.training.run.model_files import StoredAs, halved, paired
+from triptych.training.run.model_files import StoredAs, paired
 
 MODELS: dict[str, tuple[Any, dict[str, Any], str]] = {
     "pegasus": (tiny_models.translator, {}, "PegasusForConditionalGeneration"),
@@ -90,7 +90,7 @@ def test_pairs_of_rotary_features_must_be_reordered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("transformers")
-    monkeypatch.setattr("triptych.training.run.model_files.halved", lambda rows, heads: rows)
+    monkeypatch.setattr(hf, "halved", lambda rows, heads: rows)
     monkeypatch.setattr("triptych.training.run.model_files.paired", lambda rows, heads: rows)
     with pytest.raises(RuntimeError, match="LlamaForCausalLM gives other logits"):
         hf.write(made("llama"), tmp_path)
@@ -132,12 +132,12 @@ def test_what_no_architecture_computes(
 )
 def test_stored_tensors_are_read_as_they_were(how: StoredAs) -> None:
     tensor = torch.randn(24, 8)
-    parts = how.write(tensor)
+    parts = hf.parts_of(tensor, how)
     assert set(parts) == set(how.names)
     assert torch.equal(how.read(parts), tensor)
 
 
 def test_features_of_a_head_by_halves() -> None:
     rows = torch.arange(8)  # two heads of four features
-    assert halved(rows, 2).tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
-    assert paired(halved(rows, 2), 2).tolist() == rows.tolist()
+    assert hf.halved(rows, 2).tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
+    assert paired(hf.halved(rows, 2), 2).tolist() == rows.tolist()

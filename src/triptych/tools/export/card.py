@@ -86,7 +86,7 @@ def render_card(
 ) -> str:
     """Return the text of a card, Markdown.
 
-    metadata: of `model_files.metadata`. source: the model as --checkpoint names it. use: how to use
+    metadata: of `Original.metadata`. source: the model as --checkpoint names it. use: how to use
     it, weights: their size and number format. sections: further parts, each with its heading.
     """
     header = metadata["triptych"]

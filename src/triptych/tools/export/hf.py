@@ -26,6 +26,7 @@ from triptych.tools.export.hf_layouts import Layout, decoder_layout, translator_
 from triptych.tools.export.original import Original, Written, usage
 from triptych.tools.export.safetensors import check_read_back
 from triptych.tools.export.tokenizer import tokenizer_files
+from triptych.training.run.model_files import StoredAs
 
 NAME = "hf"
 PREFIX = "model."
@@ -54,7 +55,7 @@ def write(original: Original, folder: Path) -> Written:
         name: part
         for key, how in stored.items()
         if how.row is None
-        for name, part in how.write(state[key]).items()
+        for name, part in parts_of(state[key], how).items()
     } | layout.added
     weights = save({key: part.clone().contiguous() for key, part in tensors.items()}, PYTORCH)
     facts = original.metadata(weights, stored=stored)
@@ -75,6 +76,22 @@ def write(original: Original, folder: Path) -> Written:
             compared(original, layout, folder),
         ],
     )
+
+
+def parts_of(tensor: Tensor, how: StoredAs) -> dict[str, Tensor]:
+    """Return the parts of a tensor by their names; the inverse of `StoredAs.read` without `row`."""
+    parts = list(tensor.chunk(len(how.names)))
+    if how.heads is not None:
+        parts = [halved(part, how.heads) if n < 2 else part for n, part in enumerate(parts)]
+    if how.transposed:
+        parts = [part.mT for part in parts]
+    return dict(zip(how.names, parts, strict=True))
+
+
+def halved(rows: Tensor, heads: int) -> Tensor:
+    """Rows [H E, ...] with the even features of each head before the odd ones: see `paired`."""
+    reordered: Tensor = rows.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
+    return reordered
 
 
 def layout_of(original: Original) -> Layout:

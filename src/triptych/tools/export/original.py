@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -13,7 +14,7 @@ from triptych import pretrained
 from triptych.domains.base import TrainedModel
 from triptych.errors import UserError
 from triptych.tools.export.card import TEXTS, portable_header
-from triptych.training.run.model_files import metadata
+from triptych.training.run.model_files import StoredAs
 
 UNKNOWN = "not recorded in the checkpoint"
 
@@ -43,17 +44,30 @@ class Original:
         """Number of parameters; shared ones count once."""
         return sum(parameter.numel() for parameter in self.model.full_model.parameters())
 
-    def metadata(self, weights: bytes, **how: Any) -> dict[str, Any]:
-        """Return the content of config.json; how: `tied` or `stored` of `model_files.metadata`."""
-        return metadata(
-            weights,
-            self.header,
-            name=self.name,
-            card=self.card,
-            metrics=self.metrics,
-            parameters=self.parameters,
-            **how,
-        )
+    def metadata(
+        self,
+        weights: bytes,
+        *,
+        tied: Mapping[str, str] | None = None,
+        stored: Mapping[str, StoredAs] | None = None,
+    ) -> dict[str, Any]:
+        """Return the metadata of a weights file, JSON types; see `pretrained.read_metadata`.
+
+        tied: of `to_safetensors`. stored: for weights under the names of another library.
+        """
+        content = {
+            "format": pretrained.FORMAT,
+            "name": self.name,
+            "sha256": hashlib.sha256(weights).hexdigest(),
+            "parameters": self.parameters,
+            "card": self.card,
+            "metrics": self.metrics,
+            "tied": dict(tied or {}),
+            "triptych": self.header,
+        }
+        if stored is not None:
+            content["stored_as"] = {key: asdict(how) for key, how in stored.items()}
+        return content
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from triptych import pretrained
@@ -17,7 +18,7 @@ from triptych.files.results import json_bytes
 from triptych.tools.export.card import command
 from triptych.tools.export.original import Original, Written, usage
 from triptych.tools.export.tokenizer import tokenizer_files
-from triptych.training.run.model_files import from_safetensors, to_safetensors
+from triptych.training.run.model_files import from_safetensors
 
 
 def write(original: Original, folder: Path) -> Written:
@@ -37,6 +38,25 @@ def write(original: Original, folder: Path) -> Written:
         use=usage("safetensors", command=command(original.domain, "FOLDER")),
         checks=[f"All {len(state)} tensors were read back and are equal to those of the model."],
     )
+
+
+def to_safetensors(module: nn.Module, dtype: torch.dtype) -> tuple[bytes, dict[str, str]]:
+    """Return a model's weights as safetensors, and {name: tensor that it shares}.
+
+    Parameters are rounded to dtype, buffers keep their own. A shared tensor is written once.
+    """
+    seen: dict[int, str] = {}
+    tied: dict[str, str] = {}
+    kept: dict[str, Tensor] = {}
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        if id(tensor) in seen:
+            tied[name] = seen[id(tensor)]
+            continue
+        seen[id(tensor)] = name
+        rounds = isinstance(tensor, nn.Parameter) and tensor.is_floating_point()
+        value = tensor.detach().to(dtype if rounds else tensor.dtype)
+        kept[name] = value.cpu().contiguous()
+    return save(kept, metadata={"format": "pt"}), tied
 
 
 def check_read_back(weights: bytes, facts: dict[str, Any], state: Mapping[str, Tensor]) -> None:
