@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ from triptych.domains.pictures.sources import Digits
 from triptych.errors import UserError
 from triptych.training.engine.module import TrainingModule
 from triptych.training.engine.muon import Muon
-from triptych.training.engine.optim import Adam, Constant, Noam
+from triptych.training.engine.optim import Adam, Constant, Noam, OptimizerConfig
+from triptych.training.loading.batches import derive_seed
 from triptych.training.run.checkpoint import read_checkpoint
 from triptych.training.run.settings import OptimConfig, RunConfig
 from triptych.training.run.trainer import train
@@ -266,6 +268,48 @@ def test_a_step_updates_both_networks_at_their_own_rates(tmp_path: Path) -> None
     assert [generator for _, generator in record.rates[:3]] == pytest.approx([1e-3, 2e-3, 2e-3])
     for state in last["optimizer_states"]:
         assert {float(s["step"]) for s in state["state"].values()} == {STEPS}
+
+
+@dataclass(frozen=True)
+class Descent(OptimizerConfig):
+    """Plain gradient descent."""
+
+    def build(self, module: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
+        return torch.optim.SGD(module.parameters(), learning_rate)
+
+
+@pytest.mark.parametrize("clip", [None, 0.05])
+def test_each_network_descends_its_own_loss_in_turn(tmp_path: Path, clip: float | None) -> None:
+    config = settings(tmp_path)
+    config = replace(config, optim=OptimConfig(Descent(), 0.02, Constant(warmup_steps=2)))
+    trained = go(config, 3, gradient_clip_val=clip)["state_dict"]
+    task, loader, _ = prepare(config)
+    gan, seed = task.model, config.run.seed
+    players = (gan.discriminator, 4), (gan.generator, 1)
+    for step, batch in enumerate(islice(loader, 3), start=1):
+        torch.manual_seed(derive_seed(seed, 0, step, 2))
+        for net, factor in players:
+            false = gan.discriminator(gan.generator(gan.noise(16), batch.labels), batch.labels)
+            real = gan.discriminator(gan.to_reals(batch.pixels), batch.labels)
+            loss = generator_loss(false) if factor == 1 else discriminator_loss(real, false)
+            gan.zero_grad()
+            loss.backward()
+            if clip is not None:
+                nn.utils.clip_grad_norm_(net.parameters(), clip)
+            torch.optim.SGD(net.parameters(), factor * 0.02 * min(1, step / 2)).step()
+    for name, weight in gan.named_parameters():
+        torch.testing.assert_close(weight, trained[f"model.{name}"], rtol=1e-4, atol=1e-5)
+
+
+def test_several_processes_and_fp16_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, _, _ = prepare(settings(tmp_path))
+    with pytest.raises(UserError, match="precision 16"):
+        task.trainer_arguments({"precision": "16-mixed"})
+    monkeypatch.setattr("triptych.domains.gan.task.rank_and_world", lambda: (0, 2))
+    with pytest.raises(UserError, match="one process"):
+        task.setup("fit")
 
 
 @pytest.mark.parametrize("cut", [pytest.param(2, marks=pytest.mark.slow), 3])

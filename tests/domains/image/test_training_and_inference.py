@@ -328,5 +328,5 @@ def test_a_variant_that_cannot_serve_the_shape_is_one_sentence(
         raise ValueError("blocks of 9 do not fit")
 
     monkeypatch.setattr(Local2D, "order_of", refuse)
-    with pytest.raises(UserError, match="does not fit the images: blocks of 9"):
+    with pytest.raises(UserError, match="does not fit the data: blocks of 9"):
         prepared(settings(folder))

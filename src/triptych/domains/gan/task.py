@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from triptych.domains.gan.config import Config
 from triptych.domains.gan.metrics import FrechetScore
@@ -16,18 +16,23 @@ from triptych.domains.pictures.config import loaders, read_to_train
 from triptych.domains.pictures.data import Batch, ImageDataset
 from triptych.domains.pictures.render import write_grid
 from triptych.errors import UserError
-from triptych.training.engine.alternating import AlternatingModule, Player
+from triptych.files.reading import rank_and_world
 from triptych.training.engine.evaluate import in_double
 from triptych.training.engine.module import TrainingModule
+from triptych.training.lightning_fixes import step_uncounted
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
 
 
-class GanTrainingModule(AlternatingModule):
+class GanTrainingModule(TrainingModule):
     """Training of a GAN: on each batch an update of the discriminator, then of the generator.
 
     The two have different learning rates (two-timescale update rule, Heusel et al. 2017; Zhang et
     al. 2018, section 4.2). Each update draws new noise; generated images have the classes of the
     batch's real images.
+
+    This is manual optimisation in Lightning's terms. A step of the run is one batch. The gradients
+    of each network are clipped separately. Raises UserError for several processes, for accumulated
+    batches and for fp16, whose loss scaling is not supported.
     """
 
     domain = "gan"
@@ -38,7 +43,9 @@ class GanTrainingModule(AlternatingModule):
     def __init__(self, config: Config, train: ImageDataset, validation: ImageDataset) -> None:
         vocabulary = train.vocabulary()
         super().__init__(config.build_model(vocabulary), config, vocabulary)
-        self.rate = config.discriminator_rate
+        self.automatic_optimization = False
+        self._clipping: tuple[float | None, str | None] = (None, None)
+        self._losses: dict[str, Tensor] = {}
         self.fid = FrechetScore(train)
         self.validation = validation
         assert validation.labels is not None
@@ -49,23 +56,96 @@ class GanTrainingModule(AlternatingModule):
             file=sys.stderr,
         )
 
-    def players(self) -> list[Player]:
-        return [
-            Player("discriminator", self.model.discriminator, self.rate),
-            Player("generator", self.model.generator, 1.0),
-        ]
+    def trainer_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Keep the arguments of gradient clipping, which Lightning refuses in this mode."""
+        if arguments.get("accumulate_grad_batches", 1) != 1:
+            raise UserError(
+                "trainer.accumulate_grad_batches must be 1 for a GAN; raise data.batch_size"
+            )
+        if str(arguments.get("precision")).startswith("16"):
+            raise UserError("trainer.precision 16 does not train a GAN; use bf16-mixed or 32-true")
+        kept = dict(arguments)
+        self._clipping = tuple(
+            kept.pop(f"gradient_clip_{name}", None) for name in ("val", "algorithm")
+        )
+        return kept
 
-    def player_loss(self, player: str, batch: Batch) -> tuple[Tensor, int]:
-        count, model = len(batch.pixels), self.model
+    def setup(self, stage: str) -> None:
+        if rank_and_world()[1] > 1:
+            raise UserError("a GAN is trained by one process only; set trainer.devices to 1")
+
+    def networks(self) -> dict[str, nn.Module]:
+        """Return the networks by name, in the order of their updates."""
+        model = self.model
+        return {"discriminator": model.discriminator, "generator": model.generator}
+
+    def configure_optimizers(self) -> list[torch.optim.Optimizer]:
+        """Return an optimiser per network."""
+        build, rate = self.optim.optimizer.build, self.optim.learning_rate
+        return [build(network, rate) for network in self.networks().values()]
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Set the learning rate of a network's update and clip its gradients."""
+        super().on_before_optimizer_step(optimizer)
+        if optimizer is self.trainer.optimizers[0]:
+            for group in optimizer.param_groups:
+                group["lr"] *= self.config.discriminator_rate
+        value, algorithm = self._clipping
+        self.clip_gradients(optimizer, value, algorithm)
+
+    def width(self) -> None:
+        return None
+
+    def training_step(self, batch: Batch, batch_idx: int) -> None:  # type: ignore[override]
+        """Update one network after the other; only the generator's update counts as a step.
+
+        Returns None: the losses are in the logs, see `further_values`. "train/loss" is their sum.
+        """
+        wrapped = self.optimizers()
+        assert isinstance(wrapped, list), "two networks have two optimisers"
+        for name, counted, optimizer in zip(
+            self.networks(), wrapped, self.trainer.optimizers, strict=True
+        ):
+            self.toggle_optimizer(optimizer)
+            loss = self.network_loss(name, batch)
+            self.manual_backward(loss)
+            self._losses[name] = loss.detach()
+            if counted is wrapped[-1]:
+                counted.step()  # with `on_before_optimizer_step`
+            else:
+                step_uncounted(self, optimizer)
+            optimizer.zero_grad()
+            self.untoggle_optimizer(optimizer)
+        count = len(batch.pixels)
+        targets = torch.tensor(count, dtype=torch.float64)
+        total = torch.stack(list(self._losses.values())).sum().to("cpu", torch.float64)
+        sums = self._sum_over_ranks(torch.stack([targets, total * targets]))
+        self.throughput.add(targets=sums[0], loss_sum=sums[1])
+        self.check_finite()
+
+    def device_use(self) -> dict[str, float]:
+        """Return peak memory only: `flops_per_target` does not count the passes of both."""
+        return {name: x for name, x in super().device_use().items() if name != "time/mfu"}
+
+    def further_values(self) -> dict[str, float]:
+        """Return the latest loss of each network."""
+        return {f"train/{name}_loss": float(loss) for name, loss in self._losses.items()}
+
+    def network_loss(self, name: str, batch: Batch) -> Tensor:
+        """Return the loss of a network of `networks`, a mean over the images."""
+        model = self.model
         labels = model.classes_of(batch.labels)
-        with torch.set_grad_enabled(player == "generator"):
-            generated = model.generator(model.noise(count), labels)  # [B, C, H, W]
-        if player == "generator":
-            return generator_loss(model.discriminator(generated, labels)), count
+        with torch.set_grad_enabled(name == "generator"):
+            generated = model.generator(model.noise(len(batch.pixels)), labels)  # [B, C, H, W]
+        if name == "generator":
+            return generator_loss(model.discriminator(generated, labels))
         both = torch.cat([model.to_reals(batch.pixels), generated])  # [2 B, C, H, W]
         twice = None if labels is None else torch.cat([labels, labels])
         real, false = model.discriminator(both, twice).chunk(2)  # [B] each
-        return discriminator_loss(real, false), count
+        return discriminator_loss(real, false)
+
+    def training_loss(self, batch: Batch) -> tuple[Tensor, int]:
+        return self.network_loss("generator", batch), len(batch.pixels)
 
     def score(self, batch: Batch) -> dict[str, Tensor]:
         """Return the sum of the discriminator's logits of real images, and their number."""
@@ -109,8 +189,5 @@ def prepare(
     classes = config.model.class_conditional
     train, validation = read_to_train(config.data, vocabulary, classes=classes)
     torch.manual_seed(config.run.seed)
-    try:
-        task = GanTrainingModule(config, train, validation)
-    except ValueError as error:
-        raise UserError(f"the model does not fit the images: {error}") from error
+    task = GanTrainingModule(config, train, validation)
     return task, *loaders(train, validation, config.data, seed=config.run.seed)

@@ -18,7 +18,6 @@ from triptych.domains.image.metrics import ImageScores, histogram_bits_per_dim
 from triptych.domains.pictures import render
 from triptych.domains.pictures.config import loaders, read_to_train
 from triptych.domains.pictures.data import Batch, ImageDataset, check_same_images
-from triptych.errors import UserError
 from triptych.training.engine.module import ATTENTION, TrainingModule
 from triptych.training.finetune.rows import RowMap, same_symbols
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
@@ -113,11 +112,8 @@ def prepare(
     classes = config.model.class_conditional
     train, validation = read_to_train(config.data, vocabulary, classes=classes)
     torch.manual_seed(config.run.seed)
-    try:
-        examples = validation.first(config.data.samples)
-        task = ImageTrainingModule(config, train.vocabulary(), examples)
-    except ValueError as error:  # an attention variant that does not support this shape
-        raise UserError(f"the model does not fit the images: {error}") from error
+    examples = validation.first(config.data.samples)
+    task = ImageTrainingModule(config, train.vocabulary(), examples)
     histogram = histogram_bits_per_dim(train.pixels, validation.pixels, train.levels)
     print(
         f"{len(train):,} training and {len(validation):,} validation images; baselines in bits "

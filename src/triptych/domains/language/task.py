@@ -13,7 +13,6 @@ from torch import Tensor
 from triptych.domains.language.config import Config
 from triptych.domains.language.inference import TaskScores
 from triptych.domains.language.model import SPECIALS, Vocabulary
-from triptych.errors import UserError
 from triptych.text.batches import Examples, evaluation_batches, training_batches
 from triptych.training.engine.module import TrainingModule
 from triptych.training.finetune.parts import InitialWeights
@@ -91,10 +90,7 @@ def prepare(
         task.encode(data.source, split, words, data.max_length) for split in ("train", "validation")
     )
     torch.manual_seed(config.run.seed)
-    try:
-        module = LanguageTrainingModule(config, words)
-    except ValueError as error:  # an attention variant that cannot read sentences
-        raise UserError(f"the model does not fit text: {error}") from error
+    module = LanguageTrainingModule(config, words)
     module.shown = validation
     print(
         f"{len(train):,} training examples ({int(train.lengths.sum()):,} tokens) and "

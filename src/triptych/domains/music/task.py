@@ -98,10 +98,8 @@ def prepare(
             vocabulary, "the model whose weights the run starts with", hint=OTHER_VOCABULARY
         )
     torch.manual_seed(config.run.seed)
-    try:  # before the pieces are read, which takes minutes
-        task = MusicTrainingModule(config)
-    except ValueError as error:
-        raise UserError(f"the model does not fit the music: {error}") from error
+    # Before the pieces are read, which takes minutes.
+    task = MusicTrainingModule(config)
     train, validation = read_training_and_validation(data, tokenizer)
     if config.model.melody is not None and len(validation):
         task.sampled_melody = tokenizer.melody(validation[0].astype(np.int64))

@@ -25,7 +25,6 @@ from triptych.domains.translation.metrics import LikelihoodScores, score_transla
 from triptych.domains.translation.model import Tokenizers
 from triptych.domains.translation.render import draw
 from triptych.domains.translation.sources import Pair
-from triptych.errors import UserError
 from triptych.text.batches import evaluation_batches
 from triptych.text.tokenizer import PAD
 from triptych.training.engine.module import ATTENTION, TrainingModule
@@ -156,9 +155,6 @@ def prepare(
         config.data, seed=config.run.seed, vocabulary=vocabulary
     )
     torch.manual_seed(config.run.seed)
-    try:
-        task = TranslationTrainingModule(config, tokenizers, pairs[: config.data.validation_lines])
-    except ValueError as error:  # an attention variant that cannot read sentences
-        raise UserError(f"the model does not fit sentences: {error}") from error
+    task = TranslationTrainingModule(config, tokenizers, pairs[: config.data.validation_lines])
     validation = evaluation_batches(EncodedPairs.of(pairs, tokenizers), config.data.max_tokens)
     return task, loader, validation

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from torch import nn
 
 from triptych.config.schema import to_plain
+from triptych.errors import UserError
 from triptych.training.engine.optim import AdamW, InverseSqrt, OptimizerConfig, ScheduleConfig
 from triptych.training.run.checkpoint import ModelSettings
 from triptych.types import (
@@ -159,8 +160,14 @@ class RunSettings(Checked):
         return ModelSettings(self.model, lora_alpha=self.run.finetune.lora_alpha)
 
     def build_model(self, vocabulary: Any = None) -> nn.Module:
-        """Return a model with initial weights, as `ModelSettings.build_model` does."""
-        return self.model_settings().build_model(vocabulary)
+        """Return a model with initial weights for data of this vocabulary.
+
+        Raises UserError for sizes and parts that do not fit together or the data.
+        """
+        try:
+            return self.model_settings().build_model(vocabulary)
+        except ValueError as error:
+            raise UserError(f"the model does not fit the data: {error}") from error
 
 
 def run_metadata(domain: str, config: RunSettings, vocabulary: Any) -> dict[str, Any]:
