@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from dataclass_rules import changeable_dataclasses
 from gpu.attention_cases import WithRotary
 from torch import Tensor
 from torch.nn import functional as F
@@ -221,3 +222,7 @@ def test_impossible_rotations_are_refused() -> None:
         TransformerConfig(1, 12, 3, positions=Rotary(), attention=Relative()).decoder((5,))
     with pytest.raises(ValueError, match="base must be above 1"):
         Rotary(base=1.0)
+
+
+def test_values_of_this_package_cannot_be_changed() -> None:
+    assert changeable_dataclasses("triptych.core") <= {"CapturedAttention"}

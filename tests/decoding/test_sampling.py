@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from dataclass_rules import changeable_dataclasses
 
 from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
 from triptych.decoding.sampling import Sampling, filter_logits, sample_category, sample_value
@@ -76,3 +77,7 @@ def test_a_value_has_the_shape_of_its_head() -> None:
     assert sample_value(categorical, categorical(torch.randn(2, 4)), Sampling(top_p=0.5)).shape == (
         2,
     )
+
+
+def test_values_of_this_package_cannot_be_changed() -> None:
+    assert changeable_dataclasses("triptych.decoding") <= {"Beams"}

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from dataclass_rules import changeable_dataclasses
 
 from triptych.domains.synthetic import NoisyCopy, SyntheticSource, known_entropy, uniform_draws
 
@@ -52,3 +53,7 @@ class Coin(SyntheticSource):
 def test_the_entropy_of_synthetic_sources_alone_is_known() -> None:
     assert known_entropy(object()) == {}
     assert known_entropy(Coin()) == {"source_entropy": 1.0}
+
+
+def test_values_of_this_package_cannot_be_changed() -> None:
+    assert changeable_dataclasses("triptych.domains") <= {"ScorePart", "MusicXML"}

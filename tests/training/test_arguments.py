@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from dataclass_rules import changeable_dataclasses
 
 from triptych.errors import UserError
 from triptych.training.engine import devices
@@ -75,3 +76,7 @@ def test_asked_precision_is_taken_and_fp16_needs_cuda(monkeypatch: pytest.Monkey
         choose_precision({"precision": "16-mixed"})
     hardware(monkeypatch, gpu=True, gpu_bf16=True, cpu=False)
     assert choose_precision({"precision": "16-mixed"}) == "16-mixed"
+
+
+def test_values_of_this_package_cannot_be_changed() -> None:
+    assert not changeable_dataclasses("triptych.training")

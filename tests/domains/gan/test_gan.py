@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from dataclass_rules import changeable_dataclasses
 from pytorch_lightning import Callback
 from torch import nn
 
@@ -374,3 +375,7 @@ def test_a_shipped_config_builds_and_generates(path: str, shape: tuple[int, int,
     gan = config.build_model({"shape": list(shape), "levels": 256, "class_names": names})
     images = gan.sample(2, labels=torch.tensor([0, 3]), generator=torch.Generator())
     assert images.shape == (2, *shape)
+
+
+def test_values_of_this_package_cannot_be_changed() -> None:
+    assert not changeable_dataclasses("triptych.domains.gan")

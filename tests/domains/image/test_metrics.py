@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from dataclass_rules import changeable_dataclasses
 
 from triptych.domains.image.metrics import histogram_bits_per_dim
 
@@ -22,3 +23,7 @@ def test_histogram_that_saw_nothing_is_uniform() -> None:
     nothing = torch.zeros(0, 2, 3, 1, dtype=torch.uint8)
     held_out = torch.randint(0, 17, (5, 2, 3, 1), dtype=torch.uint8)
     assert histogram_bits_per_dim(nothing, held_out, 17) == pytest.approx(math.log2(17))
+
+
+def test_values_of_this_package_cannot_be_changed() -> None:
+    assert not changeable_dataclasses("triptych.domains.image")

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from dataclass_rules import changeable_dataclasses
 
 from triptych.core.models.sequence_vector import SequenceTaskModel
 from triptych.domains.language.data import LabelledExamples, join_texts
@@ -285,3 +286,7 @@ def test_the_overlap_of_words_finds_the_candidate_with_the_shared_word() -> None
     rows = [[CLS, 10, 11, SEP, 20, SEP], [CLS, 10, 11, SEP, 11, SEP], [CLS, 10, 11, SEP, 9, SEP]]
     examples = examples_of(rows, [1], n_rows=3)
     assert simple_accuracies(examples, examples, None)["word_overlap"] == 1.0
+
+
+def test_values_of_this_package_cannot_be_changed() -> None:
+    assert not changeable_dataclasses("triptych.domains.language")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from dataclass_rules import changeable_dataclasses
 
 from triptych.domains.music.midi import instruments, new_midi
 from triptych.domains.music.notes import DRUMS, Notes, on_grid, one_string_per_key, voice_grid
@@ -36,3 +37,7 @@ def test_a_string_sounds_once_in_each_part() -> None:
     assert rows(joined) == [(60, 0, 4, 50, 0, 0), (60, 4, 8, 70, 0, 0), (60, 2, 9, 80, 1, 0)]
     loud = one_string_per_key(notes[np.array([0, 1])], np.array([0, 0]), least=1)
     assert rows(loud) == [(60, 0, 9, 60, 0, 0)]
+
+
+def test_values_of_this_package_cannot_be_changed() -> None:
+    assert changeable_dataclasses("triptych.domains.music") <= {"ScorePart", "MusicXML"}

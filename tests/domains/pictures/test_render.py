@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from dataclass_rules import changeable_dataclasses
 from PIL import Image
 
 from triptych.domains.pictures import render
@@ -51,3 +52,7 @@ def test_the_file_holds_the_array(tmp_path: Path, channels: int) -> None:
     read = np.asarray(Image.open(tmp_path / "new" / "grid.png"))
     assert np.array_equal(read if channels == 3 else read[..., None], array)
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["grid.png"]
+
+
+def test_values_of_this_package_cannot_be_changed() -> None:
+    assert not changeable_dataclasses("triptych.domains.pictures")

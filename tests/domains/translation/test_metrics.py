@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import sacrebleu
+from dataclass_rules import changeable_dataclasses
 
 from triptych.domains.translation.metrics import score_translations
 from triptych.domains.translation.sources import ParallelText
@@ -46,3 +47,7 @@ def test_empty_translations_count_as_lines() -> None:
     scores = score_translations(["", *REFERENCES[1:]], REFERENCES, tokenizer="13a")
     assert scores.metrics["exact_match"] == pytest.approx(2 / 3)
     assert scores.metrics["bleu"] < 100
+
+
+def test_values_of_this_package_cannot_be_changed() -> None:
+    assert not changeable_dataclasses("triptych.domains.translation")
