@@ -7,17 +7,26 @@ import math
 import pytest
 import torch
 from gpu.attention_cases import EXAMPLES, build, context, inputs, layer_of, length_of, name
+from gpu.fake_cuda import fake_cuda
 
+from triptych.core.attention.backends import dispatch
 from triptych.core.attention.backends.flex import attend_by_flex, flex_serves
+from triptych.core.attention.mask import SlidingWindow
 from triptych.core.attention.multihead import Example, MultiHeadAttention
 
 SERVED = [each for each in EXAMPLES if type(build(each)).forward is MultiHeadAttention.forward]
 """Examples whose layers leave the choice of the backend to `dispatch.attend`."""
-every_example = pytest.mark.parametrize("example", SERVED, ids=name)
+QUICK = ("Local1D(block=4, memory=6)-15", "WithRotary(inner=PitchTime(")
+"""Beginnings of the names of two examples that also run among the fast tests."""
 
 
-@pytest.mark.slow
-@every_example
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(e, id=name(e), marks=[] if name(e).startswith(QUICK) else pytest.mark.slow)
+        for e in SERVED
+    ],
+)
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @torch.no_grad()
 def test_the_pattern_and_its_scores_are_those_of_the_reference(example: Example) -> None:
@@ -44,6 +53,27 @@ def test_what_the_kernel_does_not_serve_goes_elsewhere() -> None:
     assert served(32, torch.bfloat16)
     assert not served(8, torch.float32)  # narrow heads
     assert not served(32, torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("device", "dropout", "width", "by_flex"),
+    [
+        ("cuda", 0.0, 32, True),
+        ("cuda", 0.1, 32, False),
+        ("cuda", 0.0, 8, False),
+        ("cpu", 0.0, 32, False),
+    ],
+)
+def test_only_cuda_without_dropout_takes_it(
+    device: str, dropout: float, width: int, by_flex: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = []
+    for backend in ("attend_by_flex", "attend_in_tiles"):
+        monkeypatch.setattr(dispatch, backend, lambda *_, name=backend, **__: taken.append(name))
+    with fake_cuda(torch.nn.Identity()):
+        q = torch.empty(1, 2, 8, width, device=device)
+        dispatch.attend(SlidingWindow(True, 3), None, q, q, q, dropout=dropout)
+    assert taken == ["attend_by_flex" if by_flex else "attend_in_tiles"]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="FlexAttention's kernel needs a GPU")
