@@ -17,6 +17,7 @@ from triptych.core.heads import CategoricalHead
 from triptych.core.layers import GELU
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
+from triptych.core.models.joint_decoder import JointDecoder
 from triptych.core.positions import NoEmbedding
 from triptych.core.state import ForwardContext
 from triptych.core.transformer import TransformerConfig
@@ -99,6 +100,26 @@ def test_every_layer_of_a_translation_model_is_recorded_and_nothing_changes() ->
 
     model(source, padding, target)
     assert len(writing.cross) == 3, "nobody listens any more"
+
+
+@pytest.mark.parametrize(("layer", "which"), [(None, -1), (1, 0), (2, 1)])
+def test_a_translation_model_gives_the_weights_of_one_layer(layer: int | None, which: int) -> None:
+    source, target = torch.randint(3, 9, (2, 7)), torch.randint(3, 9, (2, 4))
+    sizes = {"source_vocabulary": 9, "target_vocabulary": 9, "n_decoder_layers": 3}
+    model = EncoderDecoder(config(Full()), **sizes).eval()
+    with capture_attention(model.encoder) as reading, capture_attention(model.decoder) as writing:
+        model(source, None, target)
+    expected = writing.cross, reading.self_attention, writing.self_attention
+    for weights, layers in zip(model.attention(source, target, layer), expected, strict=True):
+        assert torch.equal(weights, layers[which])
+
+    joint = JointDecoder(config(Full()), vocabulary=9, padding=0).eval()
+    with capture_attention(joint.decoder) as seen:
+        joint(source, None, target)
+    own = seen.self_attention[which]  # [B, H, K + L, K + L]
+    cross, of_source, of_target = joint.attention(source, target, layer)
+    assert torch.equal(torch.cat([cross, of_target], dim=-1), own[:, :, 7:])
+    assert torch.equal(of_source, own[:, :, :7, :7])
 
 
 def test_a_model_that_fails_is_left_as_it_was() -> None:

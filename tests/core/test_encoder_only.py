@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from triptych.core.layers import GELU
-from triptych.core.models.encoder_only import EncoderOnly, MaskedTokenModel
+from triptych.core.models.encoder_only import EncoderOnly, MaskedTokenModel, SequenceEncoder
 from triptych.core.positions import Learned
 from triptych.core.transformer import TransformerConfig
 
@@ -70,6 +70,14 @@ def test_input_sum_from_the_definition(tokens: torch.Tensor) -> None:
             part = encoder.segments.weight[segments[row, t]]
             expected = encoder.norm(token + part + place)
             torch.testing.assert_close(found[0][row, t], expected)
+
+
+def test_a_memory_is_read_from_the_sum_of_values_and_positions(tokens: torch.Tensor) -> None:
+    encoder = EncoderOnly(CONFIG, vocabulary=VOCABULARY, max_length=LENGTH).eval()
+    embedding, positions, index = encoder.embedding, encoder.positions, torch.arange(LENGTH)
+    memory = SequenceEncoder(embedding, positions, encoder.stack).eval()(tokens)
+    expected = encoder.stack(embedding(tokens, index) + positions(index))
+    torch.testing.assert_close(memory, expected)
 
 
 def test_the_output_matrix_is_the_token_embedding(
