@@ -51,6 +51,15 @@ def test_the_masses_of_all_pixels_sum_to_one(levels: int, channels: int, spread:
     assert total == pytest.approx(1.0, abs=1e-9)
 
 
+def test_the_components_of_a_new_mixture_are_spread_over_the_range() -> None:
+    head = MixtureOfLogisticsHead(4, levels=256, channels=3, components=3)
+    mixture, means, scales, coefficients = head(torch.zeros(4)).view(-1, 3).split([1, 3, 3, 3])
+    torch.testing.assert_close(means, torch.tensor([-0.5, 0.0, 0.5]).expand(3, 3))
+    assert (scales == -1).all()
+    assert not mixture.any()
+    assert not coefficients.any()
+
+
 def test_a_mixture_in_single_precision_stays_finite_with_its_gradient() -> None:
     head = MixtureOfLogisticsHead(4, levels=256, channels=3, components=10)
     parameters = (torch.randn(4000, 100) * 20).requires_grad_()
