@@ -101,7 +101,7 @@ def test_giving_up_ends_the_workers() -> None:
 
 
 def test_few_files_need_no_workers_and_no_display(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "_in_workers", None)
+    monkeypatch.setattr(reading, "worker_count", None)
     shown: list[tuple[int, int]] = []
     with displayed_by(lambda what, *, at_most=False: lambda *counts: shown.append(counts)):
         results = list(squares())

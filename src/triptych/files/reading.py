@@ -5,13 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import threading
 import time
 import traceback
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from triptych.files.progress import display
 
@@ -51,11 +49,23 @@ def read_in_order(
             break
     else:
         return
+    import torch
+    from torch.utils.data import DataLoader
+
     size = max(1, int(CHUNK_SECONDS * done / spent))
     shares = iter(lambda: list(islice(rest, size)), [])
     try:
         workers = worker_count(-(-(count - done) // size))
-        for results, error in _in_workers(_Share(read), shares, workers):
+        loader: Any = DataLoader(
+            _Share(read),  # type: ignore[arg-type]
+            batch_sampler=shares,
+            num_workers=workers,
+            collate_fn=_unchanged,
+            worker_init_fn=_leave_ctrl_c,
+            prefetch_factor=CHUNKS_AHEAD if workers else None,
+            generator=torch.Generator(),  # not the global one, whose numbers training uses
+        )
+        for results, error in loader:
             for result in results:
                 done += 1
                 progress(done, count)
@@ -68,12 +78,12 @@ def read_in_order(
 
 
 class _Share(Generic[Item, Result]):
-    """Function that reads several items: returns the results up to an error, and the error."""
+    """Data set whose batches are the results of several items up to an error, and the error."""
 
     def __init__(self, read: Callable[[Item], Result]) -> None:
         self.read = read
 
-    def __call__(self, items: list[Item]) -> tuple[list[Result], Exception | None]:
+    def __getitems__(self, items: list[Item]) -> tuple[list[Result], Exception | None]:
         results: list[Result] = []
         for item in items:
             try:
@@ -84,39 +94,13 @@ class _Share(Generic[Item, Result]):
         return results, None
 
 
-def _in_workers(
-    work: Callable[[Item], Result], items: Iterator[Item], workers: int
-) -> Iterator[Result]:
-    """Yield work(item) in order, from this number of processes, or from this one for 0."""
-    if workers < 1:
-        yield from map(work, items)
-        return
-    from concurrent.futures import Future, ProcessPoolExecutor
-
-    waiting: deque[Future[Result]] = deque()
-    pool = ProcessPoolExecutor(workers, initializer=_begin_worker)
-    try:
-        for item in items:
-            waiting.append(pool.submit(work, item))
-            if len(waiting) >= CHUNKS_AHEAD * workers:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+def _unchanged(share: Any) -> Any:
+    return share
 
 
-def _begin_worker() -> None:
-    """Leave Ctrl-C to the main process, and end with it, however it ends."""
+def _leave_ctrl_c(worker: int) -> None:
+    """Leave Ctrl-C to the main process, with which the workers end, however it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
 
 
 def rank_and_world() -> tuple[int, int]:
