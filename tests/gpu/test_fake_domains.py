@@ -141,13 +141,7 @@ def test_sampling_chosen_instruments_never_waits() -> None:
         ),
         pytest.param(
             "music/maestro",
-            {
-                "ranges": "48-72",
-                "scale": "C:major",
-                "grid": 0.1,
-                "max_polyphony": 3,
-                "no_repeat": 2,
-            },
+            {"ranges": "48-72", "scale": "C:major", "no_repeat": 2},
             marks=pytest.mark.slow,
         ),
     ],

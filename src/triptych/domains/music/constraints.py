@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, fields
 
@@ -24,8 +23,6 @@ TEXTBOOK = "textbook"
 ALL_VOICES = ""
 """Name under which `parse_ranges` returns a range without the name of a voice."""
 N_PITCHES = 128
-LEAST_GRID = 0.01
-"""Shortest grid in seconds: the resolution of performances."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +37,6 @@ class ConstraintOptions(Checked):
     soprano=60-79,bass=40-62, or textbook for the usual ranges; null for all pitches."""
     no_parallels: bool = False
     """Chorales: forbid parallel fifths and octaves between any two voices."""
-    grid: float | None = None
-    """Performances: notes begin and end only at multiples of this time in seconds, such as 0.125;
-    null for every 10 ms."""
-    max_polyphony: PositiveInt | None = None
-    """Performances: most notes that sound at once; null for any number."""
     no_repeat: PositiveInt | None = None
     """Longest run of pitches that may come again: of each voice of a chorale, or of the notes of a
     performance in the order in which they begin; null for any length."""
@@ -55,8 +47,6 @@ class ConstraintOptions(Checked):
             parse_scale(self.scale)
         if self.ranges not in (None, TEXTBOOK):
             parse_ranges(self.ranges)
-        if self.grid is not None and not LEAST_GRID <= self.grid < math.inf:
-            raise ValueError(f"grid must be at least {LEAST_GRID} seconds, got {self.grid}")
 
     def constraints(self) -> list[str]:
         """Return the names of the constraints that are asked for."""
@@ -82,28 +72,17 @@ def parse_ranges(text: str) -> dict[str, tuple[int, int]]:
 
     A range without a name, as `48-84`, has the key ALL_VOICES. Raises ValueError for other texts.
     """
-    found: dict[str, tuple[int, int]] = {}
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*(?:([A-Za-z]+)\s*=)?\s*(\d+)\s*-\s*(\d+)\s*", part)
-        if match is None:
-            raise ValueError(
-                f"ranges has {part.strip()!r}; expected two MIDI pitches as 48-84 or "
-                f"soprano=60-79, or {TEXTBOOK}"
-            )
-        name, low, high = (match[1] or ALL_VOICES).lower(), int(match[2]), int(match[3])
-        if not low <= high < N_PITCHES:
-            raise ValueError(
-                f"ranges has {part.strip()!r}; expected a lowest and then a highest MIDI pitch of "
-                f"at most {N_PITCHES - 1}"
-            )
-        if name in found:
-            raise ValueError(f"ranges is {text!r}; expected one range for a voice")
-        found[name] = low, high
-    if ALL_VOICES in found and len(found) > 1:
+    voice = r"\s*(?:([A-Za-z]+)\s*=)?\s*(\d+)\s*-\s*(\d+)\s*"
+    matches = [re.fullmatch(voice, part) for part in text.split(",")]
+    ranges = {(m[1] or ALL_VOICES).lower(): (int(m[2]), int(m[3])) for m in matches if m}
+    wrong = len(ranges) < len(matches) or (ALL_VOICES in ranges and len(ranges) > 1)
+    if wrong or not all(low <= high < N_PITCHES for low, high in ranges.values()):
         raise ValueError(
-            f"ranges is {text!r}; expected one range for all voices, or ranges of named voices"
+            f"ranges is {text!r}; expected a lowest and a highest MIDI pitch of at most "
+            f"{N_PITCHES - 1} such as 48-84, one such range for each voice as "
+            f"soprano=60-79,bass=40-62, or {TEXTBOOK}"
         )
-    return found
+    return ranges
 
 
 def permitted_pitches(
@@ -118,28 +97,21 @@ def permitted_pitches(
     spans = usual
     if options.ranges != TEXTBOOK:
         spans = {} if options.ranges is None else parse_ranges(options.ranges)
-    if options.ranges is not None and not usual and ALL_VOICES not in spans:
-        raise UserError(
-            f"ranges is {options.ranges!r}, but a performance has no voices; expected a lowest and "
-            "a highest MIDI pitch, such as 48-84"
-        )
-    for name in spans:
-        if name not in (ALL_VOICES, *usual):
-            raise UserError(f"ranges names the voice {name!r}; expected {', '.join(usual)}")
+    unknown = not spans.keys() <= {ALL_VOICES, *usual}
+    if unknown or (options.ranges == TEXTBOOK and not usual):
+        expected = f"or ranges of {', '.join(usual)}" if usual else "since this music has no voices"
+        raise UserError(f"ranges is {options.ranges!r}; expected one such as 48-84, {expected}")
     classes = range(12) if options.scale is None else parse_scale(options.scale)
     permitted = []
     for name in usual or ("piano",):
         low, high = spans.get(name, spans.get(ALL_VOICES, (known[0], known[-1])))
-        inside = {pitch for pitch in known if low <= pitch <= high}
-        permitted.append({pitch for pitch in inside if pitch % 12 in classes})
-        if not inside:
-            raise UserError(
-                f"ranges gives the {name} the pitches {low}-{high}, of which this model has none; "
-                f"it has {known[0]} to {known[-1]}"
-            )
+        permitted.append(
+            {pitch for pitch in known if low <= pitch <= high and pitch % 12 in classes}
+        )
         if not permitted[-1]:
             raise UserError(
-                f"no pitch from {low} to {high}, the range of the {name}, is in the scale "
-                f"{options.scale}"
+                f"no pitch is left to the {name}: none from {low} to {high} is in the scale "
+                f"{options.scale or 'of all notes'} and in the model, which has {known[0]} to "
+                f"{known[-1]}"
             )
     return permitted

@@ -9,13 +9,12 @@ id 388       END of the piece
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from triptych.decoding.constraints import AnyForbids, at_the_end, repeated_ngrams
 from triptych.domains.music.midi import MAX_SECONDS
-from triptych.domains.music.notes import N_PITCHES, STEPS_PER_SECOND, to_steps
+from triptych.domains.music.notes import N_PITCHES, STEPS_PER_SECOND
 from triptych.domains.music.tokenizers.base import Grammar
 
 N_SHIFTS = 100
@@ -98,52 +97,6 @@ class Onsets(AnyForbids):
         forbidden = super().__call__(values).clone()  # [B, V]
         silent = forbidden[:, :NOTE_OFF].all(1, keepdim=True)  # [B, 1]
         forbidden[:, VELOCITY:END] |= silent
-        return forbidden
-
-
-class TempoGrid:
-    """Forbids notes to begin or end at another time than a multiple of `seconds` from the start.
-
-    Times are rounded to the 10 ms of the events. So a shift must lead to such a time, or last 1 s,
-    since shifts of 1 s are the links of longer waits. After a primer that ends between two
-    multiples, a shift comes first. Notes that are held at the end of a sample end there.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        times = to_steps(np.arange(MAX_SECONDS / seconds + 1) * seconds)
-        self.on_grid = torch.zeros(MAX_STEPS + N_SHIFTS + 1, dtype=torch.bool)
-        self.on_grid[times[times < len(self.on_grid)]] = True
-
-    def __call__(self, values: Tensor) -> Tensor:
-        self.on_grid = self.on_grid.to(values.device)
-        is_shift = (values >= SHIFT) & (values < VELOCITY)
-        now = torch.where(is_shift, values - SHIFT + 1, 0).sum(1, keepdim=True)  # [B, 1]
-        now = now.clamp(max=MAX_STEPS)  # later notes are not decoded
-        later = now + torch.arange(1, N_SHIFTS + 1, device=values.device)  # [B, shifts]
-        forbidden = (~self.on_grid[now]).repeat(1, len(SYMBOLS))  # [B, V]
-        forbidden[:, SHIFT:VELOCITY] = ~self.on_grid[later]
-        forbidden[:, VELOCITY - 1] = False
-        forbidden[:, END] = False
-        return forbidden
-
-
-class MaximumPolyphony:
-    """Forbids a note of a silent pitch while `most` or more pitches sound."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-
-    def __call__(self, values: Tensor) -> Tensor:
-        batch, length = values.shape
-        # The last note-on and note-off of each pitch, by position from 1; other events go into one
-        # column more.
-        event = values.clamp(max=SHIFT)
-        position = torch.arange(1, length + 1, device=values.device).expand(batch, -1)
-        latest = values.new_zeros(batch, SHIFT + 1).scatter_reduce(1, event, position, "amax")
-        sounding = latest[:, :NOTE_OFF] > latest[:, NOTE_OFF:SHIFT]  # [B, pitches]
-        full = sounding.sum(1, keepdim=True) >= self.most  # [B, 1]
-        forbidden = values.new_zeros(batch, len(SYMBOLS), dtype=torch.bool)  # [B, V]
-        forbidden[:, :NOTE_OFF] = full & ~sounding
         return forbidden
 
 

@@ -51,10 +51,8 @@ from triptych.domains.music.tokenizers.event_rules import (
     SYMBOLS,
     VELOCITY,
     EventGrammar,
-    MaximumPolyphony,
     NoRepeatedNotes,
     Onsets,
-    TempoGrid,
 )
 from triptych.errors import UserError
 
@@ -79,7 +77,7 @@ class EventTokenizer(MusicTokenizer):
 
     name = "events"
     content = "notes of one piano"
-    constraint_options = ("scale", "ranges", "grid", "max_polyphony", "no_repeat")
+    constraint_options = ("scale", "ranges", "no_repeat")
     symbols = SYMBOLS
     end = END
     pitch_range = PIANO_LOWEST, PIANO_HIGHEST
@@ -103,10 +101,6 @@ class EventTokenizer(MusicTokenizer):
         if options.scale is not None or options.ranges is not None:
             permitted = permitted_pitches(options, range(N_PITCHES), {})[0]
             first.append(Forbidden([*({*range(N_PITCHES)} - permitted)], len(SYMBOLS)))
-        if options.grid is not None:
-            first.append(TempoGrid(options.grid))
-        if options.max_polyphony is not None:
-            first.append(MaximumPolyphony(options.max_polyphony))
         rules: list[LogitsConstraint] = [Onsets(first)] if first else []
         if options.no_repeat is not None:  # with the others: no velocity where both leave no note
             rules.append(Onsets([*first, NoRepeatedNotes(options.no_repeat)]))
