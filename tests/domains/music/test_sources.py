@@ -11,7 +11,7 @@ from triptych.domains.music.midi import midi_bytes
 from triptych.domains.music.notes import SILENT
 from triptych.domains.music.sources.base import SPLITS
 from triptych.domains.music.sources.chorales import JSBChorales
-from triptych.domains.music.sources.midi_folder import MidiFolder, contents, list_files
+from triptych.domains.music.sources.midi_folder import MidiFolder, stored_files
 from triptych.domains.music.sources.music21 import (
     MIN_SHARED,
     Music21Chorales,
@@ -191,7 +191,8 @@ def test_shares_that_leave_nothing_to_train_on_are_refused():
 
 def test_oversized_files_are_cut_before_they_fill_the_memory(tmp_path):
     (tmp_path / "big.mid").write_bytes(b"x" * 3_000_000)
-    assert [len(file.read()) for file in contents(list_files(tmp_path, (".mid",)))] == [2_000_001]
+    with stored_files(tmp_path, (".mid",)) as files:
+        assert [len(file.read()) for file in files] == [2_000_001]
 
 
 def test_links_in_an_archive_are_not_followed(tmp_path):
@@ -199,7 +200,8 @@ def test_links_in_an_archive_are_not_followed(tmp_path):
         link = tarfile.TarInfo("x.mid")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
         tar.addfile(link, io.BytesIO())
-    assert list_files(tmp_path, (".mid",)) == []
+    with stored_files(tmp_path, (".mid",)) as files:
+        assert files == []
 
 
 # Chorales

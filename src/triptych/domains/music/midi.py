@@ -42,15 +42,19 @@ PEDAL_DOWN = 64
 """Smallest value of the control change at which the pedal is down."""
 
 
-def read_midi(path: str | Path) -> Score:
-    """Read a MIDI file; raises UserError as `parse_midi` does, and for a file that is missing."""
-    path = Path(path)
+def read_content(path: Path, name: str) -> bytes:
+    """Return the bytes of a file: of one larger than MAX_BYTES one byte more, so that `parse_midi`
+    refuses it. Raises UserError for a file that cannot be read."""
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+            return file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}") from error
-    return parse_midi(content, name=str(path))
+        raise UserError(f"{name} cannot be read: {error.strerror or error}") from error
+
+
+def read_midi(path: str | Path) -> Score:
+    """Read a MIDI file; raises UserError as `parse_midi` does, and for a file that is missing."""
+    return parse_midi(read_content(Path(path), str(path)), name=str(path))
 
 
 def parse_midi(content: bytes, *, name: str) -> Score:
@@ -181,12 +185,12 @@ def instruments(notes: Notes, parts: Sequence[tuple[str, int]]) -> list[pretty_m
     return written
 
 
-def parse_piece(content: bytes, name: str, score: Score | None = None) -> Piece:
+def parse_piece(content: bytes, name: str) -> Piece:
     """Return a MIDI file for a page, with the program that each part begins with.
 
-    score: of the content, where it is known. Raises UserError as `parse_midi`.
+    Raises UserError as `parse_midi`.
     """
-    score = score or parse_midi(content, name=name)
+    score = parse_midi(content, name=name)
     first = np.unique(score.notes.part, return_index=True)[1]
     programs = score.notes.program[first].tolist()
     parts = [(part.name, program) for part, program in zip(score.parts, programs, strict=True)]
@@ -195,8 +199,7 @@ def parse_piece(content: bytes, name: str, score: Score | None = None) -> Piece:
 
 def read_piece(path: Path) -> Piece:
     """Read a MIDI file for a page; raises UserError for one that is damaged or has no notes."""
-    score = read_midi(path)
-    return parse_piece(path.read_bytes(), path.stem, score)
+    return parse_piece(read_content(path, str(path)), path.stem)
 
 
 def new_midi(tempo: float = 120.0) -> pretty_midi.PrettyMIDI:

@@ -11,10 +11,9 @@ from typing import NamedTuple
 from triptych.domains.music.midi import MIDI_SUFFIXES, parse_midi
 from triptych.domains.music.notes import DRUMS
 from triptych.domains.music.sources.midi_folder import (
-    Content,
-    contents,
-    list_files,
+    StoredFile,
     read_split_table,
+    stored_files,
 )
 from triptych.domains.music.tokenizers.instruments import program_names
 from triptych.domains.options import NewRunOptions
@@ -60,8 +59,8 @@ def describe(options: NewRunOptions) -> Description:
     """
     folder = Path(options.data).expanduser()
     data_files(folder, (*MIDI_SUFFIXES, ".tar.gz", ".tgz"), KIND)
-    files = list(contents(list_files(folder, MIDI_SUFFIXES)))
-    looked = ReadFiles(_read, files, what="MIDI files looked at")
+    with stored_files(folder, MIDI_SUFFIXES) as files:
+        looked = ReadFiles(_read, files, what="MIDI files looked at")
     looked.check(folder, least=LEAST, what=KIND)
     pieces = looked.found
     band, advice = _is_band(pieces)
@@ -88,11 +87,11 @@ def describe(options: NewRunOptions) -> Description:
     )
 
 
-def _read(content: Content) -> Looks | str:
+def _read(file: StoredFile) -> Looks | str:
     """Return what a MIDI file holds, or as text why it cannot be used."""
-    data = content.read()
+    data = file.read()
     try:
-        midi = parse_midi(data, name=content.name)
+        midi = parse_midi(data, name=file.name)
     except UserError as error:
         return str(error)
     return Looks(
@@ -123,7 +122,7 @@ def _window(tokens: list[int], longest: int) -> int:
     return max(SHORTEST_WINDOW, min(longest, 1 << max(1, middle).bit_length() - 1))
 
 
-def _facts(looked: ReadFiles[Content, Looks]) -> list[str]:
+def _facts(looked: ReadFiles[StoredFile, Looks]) -> list[str]:
     pieces = looked.found
     seconds = [piece.seconds for piece in pieces]
     names = program_names()

@@ -8,15 +8,15 @@ import io
 import lzma
 import tarfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, NamedTuple
 
-from triptych.domains.music.midi import MAX_BYTES, MIDI_SUFFIXES, parse_midi
+from triptych.domains.music.midi import MIDI_SUFFIXES, parse_midi, read_content
 from triptych.domains.music.sources.base import LOG, SPLITS, HashedSource, Piece
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.errors import UserError
@@ -28,43 +28,22 @@ ARCHIVE_SUFFIXES = (".tar.gz", ".tgz")
 
 
 class StoredFile(NamedTuple):
-    """File in a folder or in an archive."""
+    """File of a folder or of an archive."""
 
     name: str
     """Relative to the folder or archive, with forward slashes."""
     path: Path
-    """Of the file, or of the archive that holds it."""
-    member: tarfile.TarInfo | None = None
-
-
-class Content(NamedTuple):
-    """Content of a file that is yet to be read, or that comes from an archive."""
-
-    name: str
-    source: Path | bytes
 
     def read(self) -> bytes:
-        """Return the bytes of the file: of one larger than MAX_BYTES one byte more, so that
-        `parse_midi` refuses it."""
-        if isinstance(self.source, bytes):
-            return self.source
-        with _reading(self.source), self.source.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
+        """Return the bytes as `read_content` does."""
+        return read_content(self.path, self.name)
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Raise UserError in place of the errors of a damaged file or archive."""
-    try:
-        yield
-    except (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError) as error:
-        raise UserError(f"{path} is not a file or archive that can be read: {error}") from error
+def stored_files(root: Path, suffixes: tuple[str, ...]) -> Iterator[list[StoredFile]]:
+    """Yield the files with these suffixes in a folder and its archives, or in an archive, by name.
 
-
-def list_files(root: Path, suffixes: tuple[str, ...]) -> list[StoredFile]:
-    """Return the files with these suffixes in a folder and its archives, or in an archive, by name.
-
-    Raises UserError for a damaged archive.
+    What archives hold is unpacked until the block ends. Raises UserError for a damaged archive.
     """
     paths = [(root.name, root)]
     if root.is_dir():
@@ -75,32 +54,25 @@ def list_files(root: Path, suffixes: tuple[str, ...]) -> list[StoredFile]:
             if path.is_file() and path.name.lower().endswith((*suffixes, *ARCHIVE_SUFFIXES))
         )
     files = []
-    for name, path in paths:
-        if path.name.lower().endswith(suffixes):
-            files.append(StoredFile(name, path))
-            continue
-        with _reading(path), tarfile.open(path) as archive:
-            members = sorted(archive.getmembers(), key=lambda member: member.name)
-        # A link could point outside of the archive.
-        members = [member for member in members if member.isfile()]
-        named = [member for member in members if member.name.lower().endswith(suffixes)]
-        files += [StoredFile(member.name, path, member) for member in named]
-    return files
-
-
-def contents(files: Iterable[StoredFile]) -> Iterator[Content]:
-    """Yield the content of each file; UserError for a damaged archive."""
-    for path, group in groupby(files, key=lambda file: file.path):
-        first, *others = group
-        if first.member is None:
-            yield Content(first.name, path)
-            continue
-        with _reading(path), tarfile.open(path) as archive:
-            for file in (first, *others):
-                assert file.member is not None
-                member = archive.extractfile(file.member)
-                assert member is not None
-                yield Content(file.name, member.read(MAX_BYTES + 1))
+    with TemporaryDirectory(prefix="triptych-") as folder:
+        for number, (name, path) in enumerate(paths):
+            if path.name.lower().endswith(suffixes):
+                files.append(StoredFile(name, path))
+                continue
+            unpacked = Path(folder, str(number))
+            try:
+                with tarfile.open(path) as archive:
+                    named = (m for m in archive if m.name.lower().endswith(suffixes))
+                    # A link could point outside of the archive.
+                    members = [*filter(tarfile.TarInfo.isfile, named)]
+                    archive.extractall(unpacked, members, filter="data")
+            except (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError) as error:
+                raise UserError(
+                    f"{path} is not a file or archive that can be read: {error}"
+                ) from error
+            names = sorted(member.name for member in members)
+            files += [StoredFile(name, unpacked / name.lstrip("/")) for name in names]
+        yield files
 
 
 @dataclass(frozen=True)
@@ -130,22 +102,22 @@ class MidiFolder(HashedSource):
             raise UserError(f"MidiFolder directory: {self.directory} does not exist")
         table = {} if split == ALL else read_split_table(root)
         limit = None if split == ALL else self.limit
-        files = list_files(root, MIDI_SUFFIXES)
-        rows = {file.name: row_of(file.name, table) for file in files}
-        chosen = [file for file in files if not table or table.get(rows[file.name]) == split]
-        by_hash = not table and split != ALL
-        read = partial(self._read, split=split if by_hash else None, tokenizer=tokenizer)
-        pieces = read_in_order(read, contents(chosen), count=len(chosen), what="read MIDI files")
-        n_pieces, skipped = 0, []
-        with closing(pieces):  # ends the workers where the reading is given up
-            for file, piece in zip(chosen, pieces, strict=True):
-                if isinstance(piece, str):
-                    skipped.append(piece)
-                elif piece is not None:
-                    n_pieces += 1
-                    yield Piece(file.name, piece)
-                    if n_pieces == limit:
-                        break
+        with stored_files(root, MIDI_SUFFIXES) as files:
+            rows = {file.name: row_of(file.name, table) for file in files}
+            chosen = [file for file in files if not table or table.get(rows[file.name]) == split]
+            by_hash = not table and split != ALL
+            read = partial(self._read, split=split if by_hash else None, tokenizer=tokenizer)
+            pieces = read_in_order(read, chosen, count=len(chosen), what="read MIDI files")
+            n_pieces, skipped = 0, []
+            with closing(pieces):  # ends the workers where the reading is given up
+                for file, piece in zip(chosen, pieces, strict=True):
+                    if isinstance(piece, str):
+                        skipped.append(piece)
+                    elif piece is not None:
+                        n_pieces += 1
+                        yield Piece(file.name, piece)
+                        if n_pieces == limit:
+                            break
         warn_of_skipped(f"{self.directory}, {split}", skipped, n_pieces + len(skipped))
         if table:
             unlisted = [name for name, row in rows.items() if not row]
@@ -164,16 +136,16 @@ class MidiFolder(HashedSource):
                 reason = f"{len(skipped)} MIDI files cannot be used; {skipped[0]}"
             raise UserError(f"{self.directory} gives no piece for the split {split}: {reason}")
 
-    def _read(self, content: Content, *, split: str | None, tokenizer: MusicTokenizer) -> Any:
+    def _read(self, file: StoredFile, *, split: str | None, tokenizer: MusicTokenizer) -> Any:
         """Return the content of a file, or as text the reason why it cannot be used.
 
         None for a file that its hash puts into another split than this one.
         """
-        data = content.read()
+        data = file.read()
         if split is not None and self.split_of(hashlib.sha256(data).digest()) != split:
             return None
         try:
-            return tokenizer.from_midi(parse_midi(data, name=content.name))
+            return tokenizer.from_midi(parse_midi(data, name=file.name))
         except UserError as error:
             return str(error)
 
@@ -188,12 +160,11 @@ def read_split_table(root: Path) -> dict[str, str]:
     name, for a file in two splits and for a csv that is cut off.
     """
     table: dict[str, str] = {}
-    files = [*contents(list_files(root, (".csv",)))]
-    if root.is_file():
-        files += [
-            Content(path.name, path.read_bytes()) for path in sorted(root.parent.glob("*.csv"))
-        ]
-    for name, content in ((file.name, file.read()) for file in files):
+    beside = sorted(root.parent.glob("*.csv")) if root.is_file() else []
+    with stored_files(root, (".csv",)) as files:
+        files += [StoredFile(path.name, path) for path in beside]
+        contents = [(file.name, file.read()) for file in files]
+    for name, content in contents:
         reader = csv.DictReader(io.StringIO(content.decode("utf-8-sig", errors="replace")))
         if not {"midi_filename", "split"} <= set(reader.fieldnames or ()):
             continue  # a csv about other things
