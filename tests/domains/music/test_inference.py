@@ -13,7 +13,6 @@ from triptych.decoding.sampling import SampleRequest, Sampling
 from triptych.domains.music.comparison import text_lines
 from triptych.domains.music.config import Config, DataConfig
 from triptych.domains.music.domain import MusicScoreRequest
-from triptych.domains.music.evaluation import sample_statistics
 from triptych.domains.music.generation import continue_tokens
 from triptych.domains.music.inference import MusicModel, restore
 from triptych.domains.music.midi import midi_bytes, parse_midi, write_midi
@@ -47,7 +46,7 @@ def model_of(source, *, length=128, overlap=64, attention=None):
 
 
 def statistics_of(model: MusicModel, count: int, **options: Any) -> dict[str, Any]:
-    return sample_statistics(model, MusicScoreRequest(statistics=count, **options))
+    return model.sample_statistics(MusicScoreRequest(statistics=count, **options))
 
 
 @pytest.fixture(scope="module")

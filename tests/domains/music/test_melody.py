@@ -21,7 +21,6 @@ from triptych.domains.music.data import (
     training_batches,
 )
 from triptych.domains.music.domain import MusicScoreRequest
-from triptych.domains.music.evaluation import sample_statistics
 from triptych.domains.music.generation import continue_tokens
 from triptych.domains.music.melody import (
     PADDING,
@@ -260,7 +259,7 @@ def test_a_model_and_a_melody_need_each_other(make_piano, tmp_path):
     with pytest.raises(UserError, match="none is given"):
         model.sample(1, length=4)
     with pytest.raises(UserError, match="statistics"):
-        sample_statistics(model, MusicScoreRequest(statistics=1))
+        model.sample_statistics(MusicScoreRequest(statistics=1))
     with pytest.raises(UserError, match="primer"):
         model.attention()
     assert len(model.attention(primer=write_midi(melody, tmp_path / "melody.mid")).tokens)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+from typing import TYPE_CHECKING, TypeAlias, Unpack
 
 import torch
 
@@ -24,17 +24,9 @@ from triptych.domains.music.domain import (
     PIECE,
     SIMILARITY,
     MusicAttentionOptions,
-    MusicEvaluateOptions,
     MusicSampleOptions,
-    MusicScoreRequest,
 )
-from triptych.domains.music.evaluation import (
-    MusicTrained,
-    kept_tokens,
-    sample_statistics,
-    score_given_voices,
-    score_split,
-)
+from triptych.domains.music.evaluation import MusicEvaluation
 from triptych.domains.music.generation import complete_tokens, sample_pieces
 from triptych.domains.music.melody import melody_of_midi
 from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi
@@ -42,8 +34,6 @@ from triptych.domains.music.notes import Ids, Score
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.errors import UserError
 from triptych.files.results import OutputFolder, json_bytes
-from triptych.training.engine.devices import out_of_memory_advice
-from triptych.training.engine.evaluate import Evaluation
 from triptych.types import Progress, ProgressFactory
 
 if TYPE_CHECKING:
@@ -55,35 +45,8 @@ DEFAULT_SECONDS = 30.0
 """Length of sampled music where neither seconds nor length is given."""
 
 
-class MusicModel(MusicTrained):
+class MusicModel(MusicEvaluation):
     """A trained music model."""
-
-    score_request = MusicScoreRequest
-
-    def score_split(
-        self, request: MusicScoreRequest, progress: Progress | None = None
-    ) -> Evaluation:
-        return score_split(self, request, progress)
-
-    def check_evaluation(self, options: MusicEvaluateOptions) -> None:
-        if options.keep is not None:
-            kept_tokens(self, options)
-        if options.statistics:
-            self.check_melody()
-
-    def further_details(
-        self, options: MusicEvaluateOptions, report: ProgressFactory
-    ) -> dict[str, Any]:
-        """Return statistics of samples, and scores given some voices, where the options ask."""
-        details: dict[str, Any] = {}
-        if options.keep is not None:
-            with out_of_memory_advice("lower --particles"):
-                details["completion"] = score_given_voices(self, options, report("tokens"))
-        if options.statistics:
-            progress = report("sampled tokens", at_most=self.tokenizer.end is not None)
-            with out_of_memory_advice("lower --statistics or --sample_length"):
-                details |= sample_statistics(self, options, progress)
-        return details
 
     def sample(
         self,
