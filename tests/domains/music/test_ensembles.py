@@ -9,7 +9,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from triptych.domains.music.musicxml import TICKS_PER_QUARTER, read_musicxml, score_to_midi
+from triptych.domains.music.musicxml import TICKS_PER_QUARTER, read_musicxml
 from triptych.domains.music.sources.music21 import Music21Ensembles, all_ensembles, read_ensemble
 from triptych.domains.music.tokenizers.remi import RemiTokenizer
 
@@ -59,16 +59,16 @@ def test_ties_pickups_tempos_and_chords(tmp_path: Path) -> None:
         note("C", 5, 4, tied("stop")) + note("C", 5, 4) + note("E", 5, 4, "<chord/>"),
     ]
     lower = [attributes() + note("A", 3, 4), note("F", 3, 12), note("F", 3, 12)]
-    score = read_musicxml(write_score(tmp_path / "s.xml", {"Violin": upper, "Cello": lower}))
-    midi = score_to_midi(score, [40, 42], name="s")
+    path = write_score(tmp_path / "s.xml", {"Violin": upper, "Cello": lower})
+    midi = read_musicxml(path, name="s")
     quarter = TICKS_PER_QUARTER
     found = [
-        list(zip(own.onset / quarter, own.release / quarter, own.pitch, own.program, strict=True))
+        list(zip(own.onset / quarter, own.release / quarter, own.pitch, strict=True))
         for own in (midi.notes[midi.notes.part == part] for part in (0, 1))
     ]
     assert found == [
-        [(0, 5, 72, 40), (5, 6, 72, 40), (5, 6, 76, 40)],
-        [(0, 1, 57, 42), (1, 4, 53, 42), (4, 7, 53, 42)],
+        [(0, 5, 72), (5, 6, 72), (5, 6, 76)],
+        [(0, 1, 57), (1, 4, 53), (4, 7, 53)],
     ]
     assert midi.time_signatures == [(0, 1, 4), (quarter, 3, 4)]
     assert midi.tempos == [(0, 666667)]

@@ -5,7 +5,7 @@ import zipfile
 import pytest
 
 from triptych.domains.music.notes import SILENT
-from triptych.domains.music.sources.music21 import music21_files, read_mxl
+from triptych.domains.music.sources.music21 import corpus_files, read_chorale
 from triptych.errors import UserError
 
 needs_music21 = pytest.mark.skipif(
@@ -45,7 +45,7 @@ def write(path, soprano, *, parts=4):
 
 
 def soprano_of(tmp_path, *measures):
-    grid = read_mxl(write(tmp_path / "a.mxl", list(measures)))
+    grid = read_chorale(write(tmp_path / "a.mxl", list(measures)))
     return grid[:, 0].tolist()
 
 
@@ -96,7 +96,7 @@ def test_a_pickup_is_as_long_as_it_is_written(tmp_path):
     bar = f"<measure>{note('C', 4, 4)}</measure>"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a.musicxml", f"<s>{f'<part>{pickup}{bar}</part>' * 4}</s>")
-    assert read_mxl(path)[:, 3].tolist() == [67] * 4 + [60] * 16
+    assert read_chorale(path)[:, 3].tolist() == [67] * 4 + [60] * 16
 
 
 def test_an_incomplete_measure_does_not_shift_a_voice(tmp_path):
@@ -106,39 +106,38 @@ def test_an_incomplete_measure_does_not_shift_a_voice(tmp_path):
 
 @pytest.mark.parametrize("parts", [1, 3, 5])
 def test_another_number_of_parts_is_no_chorale(tmp_path, parts):
-    assert (
-        read_mxl(write(tmp_path / "a.mxl", [attributes() + note("C", 5, 8)], parts=parts)) is None
-    )
+    path = write(tmp_path / "a.mxl", [attributes() + note("C", 5, 8)], parts=parts)
+    assert read_chorale(path) is None
 
 
 def test_damage_is_told_by_name(tmp_path):
     path = tmp_path / "broken.mxl"
     path.write_bytes(b"no zip")
     with pytest.raises(UserError, match=r"broken\.mxl"):
-        read_mxl(path)
+        read_chorale(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a.xml", "<score><part>")
     with pytest.raises(UserError, match=r"broken\.mxl"):
-        read_mxl(path)
+        read_chorale(path)
 
 
 @needs_music21
 def test_music21_is_not_imported(monkeypatch):
     monkeypatch.delitem(sys.modules, "music21", raising=False)
-    assert read_mxl(music21_files()[1]).shape[1] == 4
+    assert read_chorale(corpus_files("bach")[1]).shape[1] == 4
     assert "music21" not in sys.modules
 
 
 def test_a_missing_music21_is_told(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match="music21, which is not installed"):
-        music21_files()
+        corpus_files("bach")
 
 
 @needs_music21
 def test_a_known_chorale():
-    path = next(path for path in music21_files() if path.name == "bwv66.6.mxl")
-    grid = read_mxl(path)
+    path = next(path for path in corpus_files("bach") if path.name == "bwv66.6.mxl")
+    grid = read_chorale(path)
     # "Christ ist erstanden": an eighth pair leads to F sharp minor; C#5, B4, then A4, B4, C#5, E5.
     assert grid[:2, 0].tolist() == [73, 73]
     assert grid[2:4, 0].tolist() == [71, 71]

@@ -1,4 +1,4 @@
-"""MusicXML files (.mxl and .xml) as parts of notes, and as MIDI.
+"""MusicXML files (.mxl and .xml) as the content of MIDI files.
 
 Grace notes are left out, a pickup is as long as it is written, and no repeat is played twice.
 """
@@ -12,7 +12,6 @@ from fractions import Fraction
 from itertools import pairwise, zip_longest
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
 
 from triptych.domains.music.constraints import SEMITONES
 from triptych.domains.music.notes import Notes, Part, Score, one_string_per_key
@@ -26,23 +25,13 @@ EMPTY = ElementTree.Element("measure")
 """In place of the measures that a shorter part lacks."""
 
 
-class ScoreNote(NamedTuple):
-    """One written note; tied notes are several."""
-
-    onset: Fraction
-    release: Fraction
-    pitch: int
-    """Sounding MIDI pitch."""
-    is_continued: bool
-    """Whether a tie joins it to the note before it."""
-
-
 @dataclass
-class ScorePart:
+class _Part:
     """One part of a score, and how its file writes notes at the measure that is read."""
 
     name: str
-    notes: list[ScoreNote] = field(default_factory=list)
+    notes: list[tuple[Fraction, Fraction, int, bool]] = field(default_factory=list)
+    """(onset, release, sounding MIDI pitch, whether a tie joins it to the note before it)."""
     divisions: int = 1
     """Units of a duration in a quarter."""
     transposition: int = 0
@@ -50,10 +39,9 @@ class ScorePart:
 
 
 @dataclass
-class MusicXML:
-    """A score as it is written; times in quarters from the start."""
+class _Reading:
+    """What is read of a score so far; times in quarters from the start."""
 
-    parts: list[ScorePart]
     starts: list[Fraction] = field(default_factory=lambda: [Fraction(0)])
     """Start of each measure, and the end of the last one. The longest part decides, so that an
     incomplete measure does not shift a voice."""
@@ -63,38 +51,51 @@ class MusicXML:
     """Quarter notes per minute, by time."""
 
 
-def read_musicxml(path: Path) -> MusicXML:
-    """Read a score; raises UserError for a damaged file."""
+def read_musicxml(path: Path, *, name: str) -> Score:
+    """Read a score, all of program 0; raises UserError for a damaged file and one without notes.
+
+    Parts without notes are parts too. Each measure has a time signature of its own length, so that
+    a pickup is a short bar and bar lines stay in place; a measure that is no whole number of
+    eighths has none.
+    """
     try:
         if path.suffix == ".mxl":
             with zipfile.ZipFile(path) as archive:
-                documents = [
-                    name
-                    for name in archive.namelist()
-                    if name.endswith((".xml", ".musicxml")) and not name.startswith("META-INF/")
-                ]
-                content = archive.read(documents[0])
+                files = (file for file in archive.namelist() if not file.startswith("META-INF/"))
+                content = archive.read(next(f for f in files if f.endswith(MUSICXML_SUFFIXES[1:])))
         else:
             content = path.read_bytes()
         root = ElementTree.fromstring(content)
         names = {
             part.get("id"): part.findtext("part-name") or "" for part in root.iter("score-part")
         }
-        parts = root.findall("part")
-        score = MusicXML([ScorePart(names.get(part.get("id"), "")) for part in parts])
-        for measures in zip_longest(*(part.findall("measure") for part in parts), fillvalue=EMPTY):
-            ends = [
-                _read_measure(measure, part, score)
-                for measure, part in zip(measures, score.parts, strict=True)
-            ]
-            score.starts.append(max(ends))
-        return score
+        elements, score = root.findall("part"), _Reading()
+        parts = [_Part(names.get(part.get("id"), "")) for part in elements]
+        columns = (part.findall("measure") for part in elements)
+        for measures in zip_longest(*columns, fillvalue=EMPTY):
+            pairs = zip(measures, parts, strict=True)
+            score.starts.append(max(_read_measure(*pair, score) for pair in pairs))
     # A damaged archive or document raises any of a dozen types.
     except Exception as error:
         raise UserError(f"{path} is not a MusicXML file that can be read ({error!r})") from error
+    rows = [row for number, part in enumerate(parts) for row in _joined(part, number)]
+    if not rows:
+        raise UserError(f"{name} holds no notes")
+    notes = Notes.of(rows)
+    notes = one_string_per_key(notes, notes.onset, least=1)
+    tempos = {_ticks(time): round(60e6 / tempo) for time, tempo in score.tempos.items()}
+    return Score(
+        name,
+        [Part(part.name, is_drum=False) for part in parts],
+        notes.sorted("part", "onset", "release", "pitch"),
+        TICKS_PER_QUARTER,
+        _ticks(score.starts[-1]),
+        sorted(tempos.items()),
+        _signatures(score),
+    )
 
 
-def _read_measure(measure: ElementTree.Element, part: ScorePart, score: MusicXML) -> Fraction:
+def _read_measure(measure: ElementTree.Element, part: _Part, score: _Reading) -> Fraction:
     """Add a measure of a part to the score, whose earlier measures are read; return its end."""
     now = end = onset = score.starts[-1]
     for element in measure:
@@ -122,7 +123,7 @@ def _read_measure(measure: ElementTree.Element, part: ScorePart, score: MusicXML
             if pitch is not None:
                 tied = any(tie.get("type") == "stop" for tie in element.findall("tie"))
                 sounding = _midi_pitch(pitch) + part.transposition
-                part.notes.append(ScoreNote(onset, onset + duration, sounding, tied))
+                part.notes.append((onset, onset + duration, sounding, tied))
         end = max(end, now)
     return end
 
@@ -133,33 +134,26 @@ def _midi_pitch(pitch: ElementTree.Element) -> int:
     return 12 * (int(octave) + 1) + SEMITONES[step] + alter
 
 
-def score_to_midi(score: MusicXML, programs: list[int], *, name: str) -> Score:
-    """Return a score as the content of a MIDI file; programs: of each part.
+def _ticks(quarters: Fraction) -> int:
+    return round(quarters * TICKS_PER_QUARTER)
 
-    Each measure has a time signature of its own length, so that a pickup is a short bar and bar
-    lines stay in place; a measure that is no whole number of eighths has none.
-    """
 
-    def ticks(quarters: Fraction) -> int:
-        return round(quarters * TICKS_PER_QUARTER)
+def _joined(part: _Part, number: int) -> list[list[int]]:
+    """Return the notes of a part as rows of `Notes.of`, in ticks, tied ones as one."""
+    rows: list[list[int]] = []
+    open_notes: dict[tuple[int, Fraction], list[int]] = {}  # row by pitch and release
+    for onset, release, pitch, is_continued in sorted(part.notes, key=itemgetter(0)):
+        row = open_notes.pop((pitch, onset), None) if is_continued else None
+        if row is None:
+            row = [pitch, _ticks(onset), 0, VELOCITY, number, 0]
+            rows.append(row)
+        row[2] = _ticks(release)
+        open_notes[pitch, release] = row
+    return rows
 
-    midi_parts: list[Part] = []
-    rows: list[list[int]] = []  # of `Notes.of`
-    for part, program in zip(score.parts, programs, strict=True):
-        open_notes: dict[tuple[int, Fraction], list[int]] = {}  # row by pitch and release
-        for onset, release, pitch, is_continued in sorted(part.notes, key=itemgetter(0)):
-            row = open_notes.pop((pitch, onset), None) if is_continued else None
-            if row is None:
-                row = [pitch, ticks(onset), 0, VELOCITY, len(midi_parts), program]
-                rows.append(row)
-            row[2] = ticks(release)
-            open_notes[pitch, release] = row
-        if part.notes:
-            midi_parts.append(Part(part.name, is_drum=False))
-    if not rows:
-        raise UserError(f"{name} holds no notes")
-    notes = Notes.of(rows)
-    notes = one_string_per_key(notes, notes.onset, least=1)
+
+def _signatures(score: _Reading) -> list[tuple[int, int, int]]:
+    """Return `Score.time_signatures`."""
     signatures: list[tuple[int, int, int]] = []
     meter = 4, 4
     for measure, (start, stop) in enumerate(pairwise(score.starts)):
@@ -171,14 +165,5 @@ def score_to_midi(score: MusicXML, programs: list[int], *, name: str) -> Score:
                 continue
             count, unit = int(length), whole
         if not signatures or signatures[-1][1:] != (count, unit):
-            signatures.append((ticks(start), count, unit))
-    tempos = {ticks(time): round(60e6 / tempo) for time, tempo in score.tempos.items()}
-    return Score(
-        name,
-        midi_parts,
-        notes.sorted("part", "onset", "release", "pitch"),
-        TICKS_PER_QUARTER,
-        ticks(score.starts[-1]),
-        sorted(tempos.items()),
-        signatures,
-    )
+            signatures.append((_ticks(start), count, unit))
+    return signatures

@@ -74,8 +74,8 @@ class Notes:
     def __len__(self) -> int:
         return len(self.pitch)
 
-    def __getitem__(self, rows: NDArray[Any]) -> Notes:
-        """Return some notes, by a mask or by their indices."""
+    def __getitem__(self, rows: NDArray[Any] | slice) -> Notes:
+        """Return some notes, by a mask, by their indices or by a slice."""
         return Notes(*(getattr(self, field.name)[rows] for field in fields(self)))
 
     def rows(self, *columns: str) -> Iterator[tuple[Any, ...]]:
@@ -115,7 +115,7 @@ class Score:
     name: str
     """Name of the file, for error messages."""
     parts: list[Part]
-    """Parts with at least one note."""
+    """Of MIDI files those with at least one note."""
     notes: Notes
     """By part, onset, release and pitch; notes of one part and pitch do not overlap."""
     ticks_per_quarter: int

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import math
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from triptych.domains.music.musicxml import MUSICXML_SUFFIXES, read_musicxml, score_to_midi
-from triptych.domains.music.notes import SILENT, Score
+from triptych.domains.music.musicxml import MUSICXML_SUFFIXES, read_musicxml
+from triptych.domains.music.notes import SILENT, Ids, Score, voice_grid
 from triptych.domains.music.sources.base import HashedSource, Piece
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.music.tokenizers.chorale_rules import N_VOICES, STEPS_PER_QUARTER, Grid
@@ -59,10 +58,10 @@ class Music21Chorales(HashedSource):
 def _all_chorales() -> tuple[list[Piece], list[int]]:
     """Read all chorales by file name, and their tunes; once per process."""
     pieces, skipped = [], []
-    files = music21_files()
-    for path in files:
+    files = [path for path in corpus_files("bach") if path.suffix == ".mxl"]
+    for path in sorted(files, key=lambda path: path.stem):
         try:
-            grid = read_mxl(path)
+            grid = read_chorale(path)
             if grid is not None:
                 ChoraleTokenizer().encode(grid)  # refuses a pitch without a symbol
                 pieces.append(Piece(path.stem, grid))
@@ -70,15 +69,6 @@ def _all_chorales() -> tuple[list[Piece], list[int]]:
             skipped.append(f"{path.name}: {error}")
     warn_of_skipped("music21's chorales", skipped, len(files))
     return pieces, find_tunes([piece.content for piece in pieces])
-
-
-def music21_files() -> list[Path]:
-    """List the .mxl files of Bach's works inside the installed music21, by file name.
-
-    Raises UserError where the package is not installed.
-    """
-    files = [path for path in corpus_files("bach") if path.suffix == ".mxl"]
-    return sorted(files, key=lambda path: path.stem)
 
 
 def corpus_files(composer: str) -> list[Path]:
@@ -132,26 +122,22 @@ def find_tunes(grids: list[Grid]) -> list[int]:
     return tunes
 
 
-def read_mxl(path: Path) -> Grid | None:
+def read_chorale(path: Path) -> Grid | None:
     """Read a piece of four parts as a grid; None for a piece with another number of parts.
 
-    A second voice of a part, and notes of a chord after the first, sound only where the part is
-    silent. Ties need no care, since the grid holds what sounds. Raises UserError for a damaged
-    file.
+    Where notes of a part overlap, the first one sounds, the lower one of two that begin together.
+    Raises UserError for a damaged file.
     """
-    score = read_musicxml(path)
+    score = read_musicxml(path, name=path.name)
     if len(score.parts) != N_VOICES:
         return None
-    n_steps = math.ceil(score.starts[-1] * STEPS_PER_QUARTER)
-    grid = np.full((n_steps, N_VOICES), SILENT, dtype=np.int64)
-    for voice, part in enumerate(score.parts):
-        for note in part.notes:
-            first, stop = (
-                math.ceil(time * STEPS_PER_QUARTER) for time in (note.onset, note.release)
-            )
-            cells = grid[first:stop, voice]
-            cells[cells == SILENT] = note.pitch
-    return grid
+
+    def steps(ticks: Ids) -> Ids:
+        return -(-ticks * STEPS_PER_QUARTER // score.ticks_per_quarter)
+
+    grid = voice_grid(score.notes[::-1].with_times(steps), N_VOICES)  # [T, 4], the first one last
+    missing = int(steps(np.array(score.last_tick))) - len(grid)
+    return np.pad(grid, ((0, missing), (0, 0)), constant_values=SILENT)
 
 
 COMPOSERS = ("beethoven", "corelli", "haydn", "mozart", "schumann_robert")
@@ -204,7 +190,7 @@ def _read(path: Path) -> Score | str | None:
 
 def read_ensemble(path: Path, *, name: str) -> Score | None:
     """Read a score; None where a part is for another instrument, or where there are too few."""
-    score = read_musicxml(path)
+    score = read_musicxml(path, name=name)
     programs = [
         next((PROGRAMS[word] for word in words if word in PROGRAMS), None)
         for words in (part.name.lower().replace(".", " ").split() for part in score.parts)
@@ -212,4 +198,4 @@ def read_ensemble(path: Path, *, name: str) -> Score | None:
     known = [program for program in programs if program is not None]
     if len(known) < max(LEAST_PARTS, len(programs)):
         return None
-    return score_to_midi(score, known, name=name)
+    return replace(score, notes=replace(score.notes, program=np.array(known)[score.notes.part]))
