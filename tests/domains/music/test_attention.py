@@ -39,7 +39,8 @@ def chorale(steps=30):
 
 def test_chorale_tokens_stand_at_their_16th_with_their_pitch():
     tokens, grid = chorale()
-    seconds, pitch = ChoraleTokenizer().seconds_and_pitches(tokens[:-2])
+    tokenizer = ChoraleTokenizer()
+    seconds, pitch = tokenizer.seconds(tokens[:-2]), tokenizer.pitches(tokens[:-2])
     assert seconds.tolist() == [n // 4 * SECONDS_PER_STEP for n in range(118)]
     assert pitch.tolist() == grid.reshape(-1)[:118].tolist()
     assert pitch[13] == -1
@@ -47,7 +48,7 @@ def test_chorale_tokens_stand_at_their_16th_with_their_pitch():
 
 def test_events_stand_where_the_time_has_come_to():
     tokens = np.array([VELOCITY + 3, NOTE_ON + 60, SHIFT + 99, SHIFT + 49, NOTE_OFF + 60, END])
-    seconds, pitch = EventTokenizer().seconds_and_pitches(tokens)
+    seconds, pitch = EventTokenizer().seconds(tokens), EventTokenizer().pitches(tokens)
     assert seconds.tolist() == [0, 0, 0, 1.0, 1.5, 1.5]
     assert pitch.tolist() == [-1, 60, -1, -1, 60, -1]
 

@@ -26,7 +26,6 @@ from triptych.domains.music.melody import (
     PADDING,
     WindowMelody,
     condition_of,
-    melody_of_midi,
     padded,
 )
 from triptych.domains.music.metrics import token_nll
@@ -38,6 +37,7 @@ from triptych.domains.music.tokenizers.base import MELODY_REST
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.event_rules import END
 from triptych.domains.music.tokenizers.events import EventTokenizer
+from triptych.domains.music.tokenizers.remi import RemiTokenizer
 from triptych.errors import UserError
 
 CHORALES, EVENTS = ChoraleTokenizer(), EventTokenizer()
@@ -108,7 +108,7 @@ def test_a_window_has_the_melody_of_its_own_time_and_transposition(semitones, bu
     moved = replace(content, pitch=content.pitch + semitones)
     end = len(EVENTS.melody(ids))
     for start in (0, 1, 80, 333, len(ids) - 1):
-        time = round(float(EVENTS.seconds_and_pitches(ids)[0][start]) * 100)
+        time = round(float(EVENTS.seconds(ids)[start]) * 100)
         n_steps = min(EVENTS.melody_steps(80), -(-(end - time) // 10))
         expected = slow_skyline(moved, n_steps, first=time, step=10) or [MELODY_REST]
         assert reader.of_window(ids, start, semitones).tolist() == expected
@@ -266,24 +266,22 @@ def test_a_model_and_a_melody_need_each_other(make_piano, tmp_path):
 
 
 def test_melodies_out_of_range_and_without_notes_are_told(make_piano, parsed):
-    with pytest.raises(UserError, match=r"pitches from 110 to 110.*from 21 to 108"):
-        melody_of_midi(EVENTS, parsed(make_piano([(110, 0.0, 1.0, 80)])))
+    events, chorales = WindowMelody(EVENTS, 80), WindowMelody(CHORALES, 64)
+    with pytest.raises(UserError, match=r"from 110 to 110.*from 21 to 108"):
+        events.of_score(parsed(make_piano([(110, 0.0, 1.0, 80)])))
     with pytest.raises(UserError, match="pitch 90"):
-        melody_of_midi(CHORALES, parsed(make_piano([(90, 0.0, 1.0, 80)])))
+        chorales.of_score(parsed(make_piano([(90, 0.0, 1.0, 80)])))
     with pytest.raises(UserError):
         model_of(PIECES).sample(1, melody=make_piano([]))
     silent = np.full((4, 4), SILENT)
     silent[:, 3] = 50
-    with pytest.raises(UserError, match="rests throughout"):
-        melody_of_midi(CHORALES, parse(CHORALES.to_midi(CHORALES.encode(silent))))
+    with pytest.raises(UserError, match="rests alone"):
+        chorales.of_score(parse(CHORALES.to_midi(CHORALES.encode(silent))))
 
 
 def test_music_without_a_melody_is_told():
-    class Drums(ChoraleTokenizer):
-        melody_step = None
-
-    with pytest.raises(ValueError, match="has no melody"):
-        ModelConfig(melody=MelodyEncoder(), tokenizer=Drums()).build(length=64)
+    with pytest.raises(ValueError, match="remi has no melody"):
+        MelodyEncoder().build(ModelConfig().transformer, RemiTokenizer())
 
 
 def test_the_samples_of_a_run_accompany_a_melody(tmp_path):

@@ -71,8 +71,8 @@ def find_query(tokenizer: MusicTokenizer, tokens: Ids, seconds: float | None) ->
 
     Drums, which have no pitch, do not count. Raises UserError where no note begins there.
     """
-    starts, pitches = tokenizer.seconds_and_pitches(tokens)
-    notes = np.flatnonzero(tokenizer.onsets(tokens) & (pitches >= 0))
+    starts = tokenizer.seconds(tokens)
+    notes = np.flatnonzero(tokenizer.onsets(tokens) & (tokenizer.pitches(tokens) >= 0))
     if not len(notes):
         raise UserError("the piece has no note; expected one whose prediction can be drawn")
     if seconds is None:
@@ -110,18 +110,17 @@ def note_attention(
         condition = NO_CONDITION
         if (reader := settings.window_melody) is not None:
             before = torch.from_numpy(tokens[:first]).to(device).unsqueeze(0)  # [1, first]
-            condition = reader.condition(model, tokenizer.melody(tokens), before)
+            condition = reader.condition(model, reader.tokenizer.melody(tokens), before)
         model(values, previous, condition)
     heads = captured.self_attention[number][0, :, -1, 1:]  # [H, L - 1]
-    seconds, pitches = tokenizer.seconds_and_pitches(tokens[: query + 1])
     return MusicAttention(
         layer=layer,
         head=head,
         tokens=tokens,
         query=query,
         first=first,
-        seconds=seconds[first:],
-        pitches=pitches[first:],
+        seconds=tokenizer.seconds(tokens[: query + 1])[first:],
+        pitches=tokenizer.pitches(tokens[: query + 1])[first:],
         heads=heads.cpu().double().numpy(),
     )
 

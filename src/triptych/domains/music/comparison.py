@@ -51,7 +51,7 @@ class NamedPiece:
     def seconds(self, kind: str, tokenizer: MusicTokenizer) -> NDArray[np.float64]:
         """Return the time at which each symbol of a kind begins."""
         if kind == "tokens":
-            return tokenizer.seconds_and_pitches(self.tokens)[0]
+            return tokenizer.seconds(self.tokens)
         return self.notes.onset / tokenizer.steps_per_second
 
 

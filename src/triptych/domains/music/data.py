@@ -91,7 +91,8 @@ class TrainingPieces:
                 if version is not piece.content:
                     rows.append(tokenizer.tokens(version))
                 speeds[-1].append(whole[-1] if version is piece.content else len(rows) - 1)
-            sounding = tokenizer.pitches(piece.content)
+            sounding = tokenizer.id_pitches[rows[whole[-1]]]
+            sounding = sounding[sounding >= 0]
             low, high = tokenizer.pitch_range
             pitches.append((int(sounding.min(initial=high)), int(sounding.max(initial=low))))
         dtype = np.min_scalar_type(tokenizer.vocabulary_size)

@@ -28,7 +28,6 @@ from triptych.domains.music.domain import (
 )
 from triptych.domains.music.evaluation import MusicEvaluation
 from triptych.domains.music.generation import complete_tokens, sample_pieces
-from triptych.domains.music.melody import melody_of_midi
 from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi
 from triptych.domains.music.notes import Ids, Score
 from triptych.domains.options import check_layer_and_head, counted
@@ -77,11 +76,10 @@ class MusicModel(MusicEvaluation):
             rules += self.tokenizer.constraints(constraints)
         self.check_melody(given=melody is not None)
         given = None
-        if melody is not None:
-            given = melody_of_midi(self.tokenizer, _parsed(melody, "the melody"))
-            assert self.tokenizer.melody_step is not None
-            steps = len(given) / self.tokenizer.melody_step
-            seconds, length = steps * self.tokenizer.seconds_per_melody_step, None
+        if melody is not None and (reader := self.settings.window_melody) is not None:
+            given = reader.of_score(_parsed(melody, "the melody"))
+            steps = len(given) / reader.tokenizer.melody_step
+            seconds, length = steps * reader.tokenizer.seconds_per_melody_step, None
         if seconds is None and length is None:
             seconds = DEFAULT_SECONDS
         pieces = sample_pieces(

@@ -23,31 +23,13 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_only import SequenceEncoder
 from triptych.core.positions import SinusoidalEmbedding, exact
 from triptych.domains.music.notes import Ids, Score
-from triptych.domains.music.tokenizers.base import MELODY_REST, MusicTokenizer
+from triptych.domains.music.tokenizers.base import MELODY_REST, MelodicTokenizer
 from triptych.errors import UserError
 
 PADDING = -1
 """Fills melodies of unequal length."""
 CACHED_PIECES = 1024
 """Pieces whose melodies are kept, with their ids: about 50 MB of performances."""
-
-
-def melody_of_midi(tokenizer: MusicTokenizer, score: Score) -> Ids:
-    """Return `MusicTokenizer.melody` of a score: int64 [U].
-
-    Raises UserError for a file without notes and for pitches outside the tokenizer's range.
-    """
-    melody = tokenizer.melody(tokenizer.encode(tokenizer.from_midi(score)))
-    pitches = melody[melody != MELODY_REST]
-    if not len(pitches):
-        raise UserError(f"{score.name} has no melody: its highest voice rests throughout")
-    lowest, highest = tokenizer.pitch_range
-    if pitches.min() < lowest or pitches.max() > highest:
-        raise UserError(
-            f"the melody of {score.name} has MIDI pitches from {pitches.min()} to {pitches.max()}; "
-            f"this model plays from {lowest} to {highest}"
-        )
-    return melody
 
 
 @dataclass(frozen=True)
@@ -60,9 +42,24 @@ class WindowMelody:
     last, so that it does not depend on that in training either.
     """
 
-    tokenizer: MusicTokenizer
+    tokenizer: MelodicTokenizer
     length: int
     """Length of a window, in tokens."""
+
+    def of_score(self, score: Score) -> Ids:
+        """Return the melody of a whole piece: int64 [U].
+
+        Raises UserError for a file without notes and for pitches outside the tokenizer's range.
+        """
+        melody = self.tokenizer.melody(self.tokenizer.encode(self.tokenizer.from_midi(score)))
+        pitches = melody[melody != MELODY_REST]
+        lowest, highest = self.tokenizer.pitch_range
+        if not len(pitches) or pitches.min() < lowest or pitches.max() > highest:
+            has = f"from {pitches.min()} to {pitches.max()}" if len(pitches) else "of rests alone"
+            raise UserError(
+                f"{score.name} has a melody {has}; expected MIDI pitches from {lowest} to {highest}"
+            )
+        return melody
 
     def of_window(self, tokens: Ids, start: int, semitones: int = 0) -> Ids:
         """Return the melody of the window from token `start` of a piece, transposed: int64 [K]."""
@@ -73,7 +70,6 @@ class WindowMelody:
     def part(self, melody: NDArray[Any], before: Ids) -> NDArray[Any]:
         """Return the part of a piece's melody for the window that follows the tokens `before`."""
         step = self.tokenizer.melody_step
-        assert step is not None
         first = int(self.tokenizer.durations[before].sum())
         pitches = melody[first : first + step * self.tokenizer.melody_steps(self.length)]  # [U]
         missing = -len(pitches) % step if len(pitches) else step
@@ -89,7 +85,7 @@ class WindowMelody:
 
 
 @lru_cache(maxsize=CACHED_PIECES)
-def _melody_of(tokenizer: MusicTokenizer, tokens: bytes, dtype: str) -> NDArray[np.uint8]:
+def _melody_of(tokenizer: MelodicTokenizer, tokens: bytes, dtype: str) -> NDArray[np.uint8]:
     """Return the melody of a whole piece from the bytes of its ids; all its windows share it."""
     melody = tokenizer.melody(np.frombuffer(tokens, dtype).astype(np.int64)).astype(np.uint8)
     melody.flags.writeable = False

@@ -21,7 +21,11 @@ from triptych.core.positions import (
 )
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.music.melody import MelodyConditioner, WindowMelody
-from triptych.domains.music.tokenizers.base import N_MELODY_SYMBOLS, MusicTokenizer
+from triptych.domains.music.tokenizers.base import (
+    N_MELODY_SYMBOLS,
+    MelodicTokenizer,
+    MusicTokenizer,
+)
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.training.run.checkpoint import ModelSettings
 from triptych.types import Checked, NonNegativeInt, PositiveInt
@@ -48,7 +52,7 @@ class MelodyEncoder(Checked):
 
     def build(self, decoder: TransformerConfig, tokenizer: MusicTokenizer) -> MelodyConditioner:
         """Build the encoder beside a decoder; ValueError for music without a melody."""
-        if tokenizer.melody_step is None:
+        if not isinstance(tokenizer, MelodicTokenizer):
             raise ValueError(f"{tokenizer.name} has no melody; set model.melody to null")
         config = replace(decoder, n_layers=self.n_layers, attention=Full(), positions=Sinusoidal())
         order = raster((1,))  # sinusoids serve any length
@@ -138,7 +142,7 @@ class MusicSettings(ModelSettings):
     @property
     def window_melody(self) -> WindowMelody | None:
         """Reader of the melodies that the model is given; None for a model without an encoder."""
-        if self.model.melody is None:
+        if self.model.melody is None or not isinstance(self.tokenizer, MelodicTokenizer):
             return None
         return WindowMelody(self.tokenizer, self.sequence_length)
 

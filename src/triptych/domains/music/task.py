@@ -101,8 +101,8 @@ def prepare(
     # Before the pieces are read, which takes minutes.
     task = MusicTrainingModule(config)
     train, validation = read_training_and_validation(data, tokenizer)
-    if config.model.melody is not None and len(validation):
-        task.sampled_melody = tokenizer.melody(validation[0].astype(np.int64))
+    if (reader := task.settings.window_melody) is not None and len(validation):
+        task.sampled_melody = reader.tokenizer.melody(validation[0].astype(np.int64))
     loader = training_batches(train, data, task.settings, seed=config.run.seed)
     batches = evaluation_batches(validation, task.settings, batch_size=data.batch_size)
     whole = [train.tokens[row] for row in train.whole]

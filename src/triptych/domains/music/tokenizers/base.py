@@ -121,11 +121,6 @@ class MusicTokenizer(Checked, ABC):
     """Steps in a beat; None where the music has no meter."""
     steps_per_bar: ClassVar[int | None] = None
     """Steps in a bar; None where the music has no meter."""
-    melody_step: ClassVar[int | None] = None
-    """Duration of one step of the melody that an encoder reads, in units of `durations`; None for
-    music whose melody is not defined."""
-    seconds_per_melody_step: ClassVar[float]
-    """Seconds in one such step."""
     constraint_options: ClassVar[tuple[str, ...]] = ()
     """Fields of `ConstraintOptions` that constrain this music; the others are refused."""
     voice_ranges: ClassVar[dict[str, tuple[int, int]]] = {}
@@ -199,30 +194,22 @@ class MusicTokenizer(Checked, ABC):
     def onsets(self, ids: Ids) -> NDArray[np.bool_]:
         """Mark the tokens of a piece at which a note begins, by the ids of at most a bar before."""
 
-    @abstractmethod
-    def seconds_and_pitches(self, ids: Ids) -> tuple[NDArray[np.float64], Ids]:
-        """Return the time of each token of a piece in seconds, and its pitch, -1 for none."""
-
-    @abstractmethod
-    def pitches(self, content: Any) -> Ids:
-        """Return the MIDI pitches of a piece."""
-
-    @abstractmethod
-    def transpose(self, ids: Ids, semitones: int) -> Ids:
-        """Return the ids of a part of a piece, transposed."""
-
-    def melody(self, ids: Ids) -> Ids:
-        """Return the highest pitch in each unit of `durations`, MIDI or MELODY_REST: int64 [U]."""
-        raise NotImplementedError(f"the melody of {self.name} is not defined")
-
     @property
-    def durations(self) -> Ids:
-        """Time by which each id moves the music on, int64 [V]; their sum places a token in it."""
-        raise NotImplementedError(f"the melody of {self.name} is not defined")
+    @abstractmethod
+    def id_pitches(self) -> Ids:
+        """MIDI pitch of each id that a transposition moves, -1 for the others: [V]."""
 
-    def melody_steps(self, length: int) -> int:
-        """Return the number of steps of the melody that a window of `length` tokens is given."""
-        raise NotImplementedError(f"the melody of {self.name} is not defined")
+    @abstractmethod
+    def seconds(self, ids: Ids) -> NDArray[np.float64]:
+        """Return the time of each token of a piece in seconds."""
+
+    def pitches(self, ids: Ids) -> Ids:
+        """Return the MIDI pitch of the note to which each token of a piece belongs, -1 for none."""
+        return self.id_pitches[ids]
+
+    def transpose(self, ids: Ids, semitones: int) -> Ids:
+        """Return the ids of a part of a piece, transposed; drums stay."""
+        return np.where(self.id_pitches[ids] >= 0, ids + semitones, ids)
 
     def stretched(self, content: Any, factors: Sequence[float]) -> list[Any]:
         """Return a piece with its times multiplied by each factor that training draws from.
@@ -286,3 +273,24 @@ class MusicTokenizer(Checked, ABC):
             f"instruments is {', '.join(instruments)}, but the tokenizer {self.name!r} of this "
             "model has no instruments to choose from; expected a model with the tokenizer 'remi'"
         )
+
+
+class MelodicTokenizer(MusicTokenizer):
+    """Tokenizer of music with a melody, which a model may be given."""
+
+    melody_step: ClassVar[int]
+    """Duration of one step of the melody that an encoder reads, in units of `durations`."""
+    seconds_per_melody_step: ClassVar[float]
+
+    @abstractmethod
+    def melody(self, ids: Ids) -> Ids:
+        """Return the highest pitch in each unit of `durations`, MIDI or MELODY_REST: int64 [U]."""
+
+    @property
+    @abstractmethod
+    def durations(self) -> Ids:
+        """Time by which each id moves the music on, int64 [V]; their sum places a token in it."""
+
+    @abstractmethod
+    def melody_steps(self, length: int) -> int:
+        """Return the number of steps of the melody that a window of `length` tokens is given."""

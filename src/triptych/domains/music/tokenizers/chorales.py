@@ -31,7 +31,7 @@ from triptych.domains.music.notes import (
     piece_length,
     voice_grid,
 )
-from triptych.domains.music.tokenizers.base import MELODY_REST, GivenPiece, MusicTokenizer
+from triptych.domains.music.tokenizers.base import MELODY_REST, GivenPiece, MelodicTokenizer
 from triptych.domains.music.tokenizers.chorale_rules import (
     HIGHEST,
     LOWEST,
@@ -61,13 +61,14 @@ VELOCITY = 80
 
 
 @dataclass(frozen=True)
-class ChoraleTokenizer(MusicTokenizer):
+class ChoraleTokenizer(MelodicTokenizer):
     """Four-part chorales on a grid of sixteenths; content is a `Grid`."""
 
     name = "chorales"
     content = "grids of four voices"
     constraint_options = ("scale", "ranges", "no_parallels", "no_repeat")
     symbols = SYMBOLS
+    id_pitches = np.append(np.arange(LOWEST, HIGHEST + 1), SILENT)  # [V]
     pitch_range = LOWEST, HIGHEST
     bar = STEPS_PER_BAR * N_VOICES
     voice_cycles = ((1, N_VOICES),)
@@ -111,7 +112,7 @@ class ChoraleTokenizer(MusicTokenizer):
     def decode(self, ids: Ids) -> Grid:
         """Read ids as a grid, [4 T] -> [T, 4]; voices that are missing in the last step rest."""
         ids = np.pad(ids, (0, -len(ids) % N_VOICES), constant_values=REST)  # [4 T]
-        return np.where(ids == REST, SILENT, ids + LOWEST).reshape(-1, N_VOICES)  # [T, 4]
+        return self.id_pitches[ids].reshape(-1, N_VOICES)  # [T, 4]
 
     def to_midi(self, ids: Ids, struck: NDArray[np.bool_] | None = None) -> pretty_midi.PrettyMIDI:
         """Return the music of any ids with one instrument per voice, from soprano to bass.
@@ -213,17 +214,12 @@ class ChoraleTokenizer(MusicTokenizer):
         begins: NDArray[np.bool_] = (ids != REST) & (ids != before)
         return begins
 
-    def seconds_and_pitches(self, ids: Ids) -> tuple[NDArray[np.float64], Ids]:
-        seconds = (np.arange(len(ids)) // N_VOICES).astype(np.float64) * SECONDS_PER_STEP
-        return seconds, self.decode(ids).reshape(-1)[: len(ids)]
-
-    def pitches(self, content: Grid) -> Ids:
-        sounding: Ids = content[content != SILENT]
-        return sounding
+    def seconds(self, ids: Ids) -> NDArray[np.float64]:
+        return (np.arange(len(ids)) // N_VOICES).astype(np.float64) * SECONDS_PER_STEP
 
     def melody(self, ids: Ids) -> Ids:
         soprano = ids[::N_VOICES]  # [T]
-        pitches = np.where(soprano == REST, MELODY_REST, soprano + LOWEST)  # [T]
+        pitches = np.where(soprano == REST, MELODY_REST, self.id_pitches[soprano])  # [T]
         return np.repeat(pitches, N_VOICES)
 
     @property
@@ -232,9 +228,6 @@ class ChoraleTokenizer(MusicTokenizer):
 
     def melody_steps(self, length: int) -> int:
         return -(-length // N_VOICES)
-
-    def transpose(self, ids: Ids, semitones: int) -> Ids:
-        return np.where(ids == REST, REST, ids + semitones)
 
 
 def _words(keep: str) -> list[str]:

@@ -37,7 +37,7 @@ from triptych.domains.music.notes import (
     stretch,
     to_steps,
 )
-from triptych.domains.music.tokenizers.base import MELODY_REST, MusicTokenizer
+from triptych.domains.music.tokenizers.base import MELODY_REST, MelodicTokenizer
 from triptych.domains.music.tokenizers.event_rules import (
     END,
     MAX_STEPS,
@@ -72,13 +72,14 @@ def bin_velocity(index: Ids) -> Ids:
 
 
 @dataclass(frozen=True)
-class EventTokenizer(MusicTokenizer):
+class EventTokenizer(MelodicTokenizer):
     """Piano performances as events, one performance per piece; content is `Notes`."""
 
     name = "events"
     content = "notes of one piano"
     constraint_options = ("scale", "ranges", "no_repeat")
     symbols = SYMBOLS
+    id_pitches = np.r_[np.tile(np.arange(N_PITCHES), 2), np.full(len(SYMBOLS) - SHIFT, -1)]  # [V]
     end = END
     pitch_range = PIANO_LOWEST, PIANO_HIGHEST
     count_contexts: ClassVar = {"frequency of the event": (None, ()), "previous event": (1, ())}
@@ -157,13 +158,9 @@ class EventTokenizer(MusicTokenizer):
     def onsets(self, ids: Ids) -> NDArray[np.bool_]:
         return ids < NOTE_OFF
 
-    def seconds_and_pitches(self, ids: Ids) -> tuple[NDArray[np.float64], Ids]:
+    def seconds(self, ids: Ids) -> NDArray[np.float64]:
         steps = _steps(ids)
-        before = np.cumsum(steps) - steps
-        return before / STEPS_PER_SECOND, np.where(ids < SHIFT, ids % N_PITCHES, -1)
-
-    def pitches(self, content: Notes) -> Ids:
-        return content.pitch
+        return (np.cumsum(steps) - steps) / STEPS_PER_SECOND
 
     def melody(self, ids: Ids) -> Ids:
         end = int(_steps(ids).sum())
@@ -180,9 +177,6 @@ class EventTokenizer(MusicTokenizer):
         # MAESTRO has 4 events in 100 ms. Twice the mean, so that most windows of slower music have
         # all of their melody.
         return 2 * -(-length // 4)
-
-    def transpose(self, ids: Ids, semitones: int) -> Ids:
-        return np.where(ids < SHIFT, ids + semitones, ids)
 
     def stretched(self, content: Notes, factors: Sequence[float]) -> list[Notes]:
         last = content.release.max(initial=0.0)

@@ -227,7 +227,7 @@ class RemiTokenizer(MusicTokenizer):
 
         import pretty_midi
 
-        late = self._seconds(ids) >= MAX_SECONDS  # a longer file could not be read again
+        late = self.seconds(ids) >= MAX_SECONDS  # a longer file could not be read again
         stop = np.flatnonzero((ids == self.end) | late)
         score = self.miditok.decode(ids[: stop[0]].tolist() if len(stop) else ids.tolist())
         tracks = {DRUMS if track.is_drum else track.program: track for track in score.tracks}
@@ -249,18 +249,20 @@ class RemiTokenizer(MusicTokenizer):
         begins: NDArray[np.bool_] = np.isin(self.meaning.kind[ids], (PITCH, PITCH_DRUM))
         return begins
 
-    def seconds_and_pitches(self, ids: Ids) -> tuple[NDArray[np.float64], Ids]:
-        """Return time and pitch of each token; velocity and duration have those of their note."""
-        meaning, kinds = self.meaning, self.meaning.kind[ids]
+    @cached_property
+    def id_pitches(self) -> Ids:
+        """Pitches of all notes but drums."""
+        return np.where(self.meaning.kind == PITCH, self.meaning.number, -1)
+
+    def pitches(self, ids: Ids) -> Ids:
+        """Return the pitch of each token; velocity and duration have that of their note."""
         begins = self.onsets(ids)
-        of_note = begins | np.isin(kinds, (VELOCITY, DURATION))
+        of_note = begins | np.isin(self.meaning.kind[ids], (VELOCITY, DURATION))
         # The latest note; the first token where there is none.
         note = np.maximum.accumulate(np.where(begins, np.arange(len(ids)), 0))
-        pitches = np.where(of_note & (kinds[note] == PITCH), meaning.number[ids[note]], -1)
-        return self._seconds(ids), pitches
+        return np.where(of_note, self.id_pitches[ids[note]], -1)
 
-    def _seconds(self, ids: Ids) -> NDArray[np.float64]:
-        """Return the time of each token in seconds."""
+    def seconds(self, ids: Ids) -> NDArray[np.float64]:
         meaning, places = self.meaning, np.arange(len(ids))
         kinds = meaning.kind[ids]
 
@@ -285,15 +287,6 @@ class RemiTokenizer(MusicTokenizer):
         before = np.concatenate([[60 / DEFAULT_TEMPO], speed])[: len(ids)]
         seconds: NDArray[np.float64] = np.cumsum(np.diff(quarters, prepend=0.0) * before)
         return seconds
-
-    def pitches(self, content: Ids) -> Ids:
-        """Return the pitches of all notes but drums."""
-        sounding: Ids = self.meaning.number[content[self.meaning.kind[content] == PITCH]]
-        return sounding
-
-    def transpose(self, ids: Ids, semitones: int) -> Ids:
-        """Return the ids transposed; drums stay."""
-        return np.where(self.meaning.kind[ids] == PITCH, ids + semitones, ids)
 
     def grammar(self, batch: int, *, seconds: float | None, n_prompt: int) -> RemiGrammar:
         is_drum = [program == DRUMS for program in self.ensemble.programs]
