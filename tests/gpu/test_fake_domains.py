@@ -137,11 +137,11 @@ def test_sampling_chosen_instruments_never_waits() -> None:
     [
         (
             "music/jsb-modern",
-            {"ranges": "textbook", "scale": "C:major", "no_parallels": True, "no_repeat": 2},
+            {"ranges": "textbook", "scale": "C:major", "no_parallels": True},
         ),
         pytest.param(
             "music/maestro",
-            {"ranges": "48-72", "scale": "C:major", "no_repeat": 2},
+            {"ranges": "48-72", "scale": "C:major"},
             marks=pytest.mark.slow,
         ),
     ],

@@ -199,15 +199,3 @@ class RequiredPhrases:
             whole = (values.unfold(-1, size, 1) == tokens).all(-1).any(-1)  # [...]
             lacking = lacking.masked_fill(whole, 0)
         return lacking
-
-
-def at_the_end(values: Tensor, marked: Tensor) -> Tensor:
-    """Return the marked values of each row in their order at its end, after fillers of -1.
-
-    values int64 [B, t], marked bool [B, t] -> [B, t].
-    """
-    batch, length = values.shape
-    later = marked.long().flip(1).cumsum(1).flip(1)  # marked values from each one on
-    column = torch.where(marked, length - later, length)  # the others into one column more
-    ordered = values.new_full((batch, length + 1), -1)
-    return ordered.scatter(1, column, values)[:, :length]

@@ -16,8 +16,14 @@ from triptych.core.attention.relative import Relative
 from triptych.domains.music.attention import attention_png, find_query, note_attention
 from triptych.domains.music.midi import write_midi
 from triptych.domains.music.tokenizers.chorales import SECONDS_PER_STEP, ChoraleTokenizer
-from triptych.domains.music.tokenizers.event_rules import END, NOTE_OFF, NOTE_ON, SHIFT, VELOCITY
-from triptych.domains.music.tokenizers.events import EventTokenizer
+from triptych.domains.music.tokenizers.events import (
+    END,
+    NOTE_OFF,
+    NOTE_ON,
+    SHIFT,
+    VELOCITY,
+    EventTokenizer,
+)
 from triptych.errors import UserError
 
 

@@ -19,8 +19,7 @@ from triptych.domains.music.notes import SILENT, stretch
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.chorale_rules import HIGHEST, LOWEST
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
-from triptych.domains.music.tokenizers.event_rules import PIANO_HIGHEST, PIANO_LOWEST
-from triptych.domains.music.tokenizers.events import EventTokenizer
+from triptych.domains.music.tokenizers.events import PIANO_HIGHEST, PIANO_LOWEST, EventTokenizer
 from triptych.training.loading.batches import generator_for, shuffled_batches
 
 NO_AUGMENTATION = Augmentation(transpose=0, stretch=(1.0,))

@@ -5,8 +5,7 @@ import pytest
 
 from triptych.domains.music.comparison import NamedPiece, compare_with_training, longest_shared_runs
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
-from triptych.domains.music.tokenizers.event_rules import END
-from triptych.domains.music.tokenizers.events import EventTokenizer
+from triptych.domains.music.tokenizers.events import END, EventTokenizer
 
 CHORALES, EVENTS = ChoraleTokenizer(), EventTokenizer()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import pytest
 import torch
 from tiny_music import Chorales, Performances, tiny_model
 
-from triptych.decoding.constraints import ByPriority, at_the_end
+from triptych.decoding.constraints import ByPriority
 from triptych.decoding.generate import CompiledSteps, generate
 from triptych.decoding.sampling import Draft, LogitsConstraint, SampleRequest, Sampling
 from triptych.domains.music.constraints import SCALES, ConstraintOptions, parse_ranges, parse_scale
@@ -26,14 +25,13 @@ from triptych.domains.music.statistics import voice_leading
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.music.tokenizers.chorale_rules import LOWEST, REST, VOICE_RANGES, NoParallels
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
-from triptych.domains.music.tokenizers.event_rules import (
+from triptych.domains.music.tokenizers.events import (
     END,
     NOTE_OFF,
     SHIFT,
     VELOCITY,
-    EventGrammar,
+    EventTokenizer,
 )
-from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.music.tokenizers.remi import RemiTokenizer
 from triptych.errors import UserError
 
@@ -62,12 +60,6 @@ def rule_of(
 # Chorales
 
 
-def notes_of(line: Sequence[int]) -> list[int]:
-    """The pitches that a voice takes, one after the other."""
-    pairs = itertools.pairwise([SILENT, *line])
-    return [pitch for before, pitch in pairs if pitch not in (SILENT, before)]
-
-
 def parallels(grid: np.ndarray) -> int:
     """Parallel fifths and octaves, counted voice by voice and step by step."""
     found = 0
@@ -81,12 +73,6 @@ def parallels(grid: np.ndarray) -> int:
             intervals = (before[one] - before[other]) % 12, (after[one] - after[other]) % 12
             found += same_way and intervals in ((0, 0), (7, 7))
     return found
-
-
-def repeated(notes: Sequence[int], n: int) -> int:
-    """Runs of n notes that were there before."""
-    runs = [tuple(notes[start : start + n]) for start in range(len(notes) - n + 1)]
-    return len(runs) - len(set(runs))
 
 
 def faults(grid: np.ndarray, options: ConstraintOptions, first: int = 0) -> dict[str, int]:
@@ -104,12 +90,6 @@ def faults(grid: np.ndarray, options: ConstraintOptions, first: int = 0) -> dict
         counts["ranges"] = int(outside)
     if options.no_parallels:
         counts["parallels"] = parallels(grid[max(0, first - 1) :])
-    if options.no_repeat is not None:
-        n = options.no_repeat + 1
-        counts["repeats"] = sum(
-            repeated(notes_of(line), n) - repeated(notes_of(line[:first]), n)
-            for line in grid.T.tolist()
-        )
     return counts
 
 
@@ -117,8 +97,7 @@ CHORALE_OPTIONS = [
     ConstraintOptions(no_parallels=True),
     ConstraintOptions(scale="Eb:harmonic_minor"),
     ConstraintOptions(ranges="textbook"),
-    ConstraintOptions(no_repeat=1),
-    ConstraintOptions(ranges="textbook", scale="C:major", no_parallels=True, no_repeat=2),
+    ConstraintOptions(ranges="textbook", scale="C:major", no_parallels=True),
 ]
 
 
@@ -276,17 +255,13 @@ def event_faults(ids: np.ndarray, options: ConstraintOptions, n_old: int = 0) ->
     if options.ranges is not None:
         low, high = parse_ranges(options.ranges)[""]
         counts["ranges"] = sum(not low <= pitch <= high for pitch, *_ in new)
-    if options.no_repeat is not None:
-        n, pitches = options.no_repeat + 1, [pitch for pitch, *_ in notes]
-        counts["repeats"] = repeated(pitches, n) - repeated(pitches[:n_old], n)
     return counts
 
 
 EVENT_OPTIONS = [
     ConstraintOptions(scale="F#:minor"),
     ConstraintOptions(ranges="48-84"),
-    ConstraintOptions(no_repeat=1),
-    ConstraintOptions(scale="C:natural_minor", ranges="48-72", no_repeat=2),
+    ConstraintOptions(scale="C:natural_minor", ranges="48-72"),
 ]
 
 
@@ -333,8 +308,8 @@ def test_constrained_performances_obey_and_others_do_not(
     [
         *((CHORALES, options) for options in CHORALE_OPTIONS),
         *((EVENTS, options) for options in EVENT_OPTIONS),
-        (CHORALES, ConstraintOptions(ranges="60-60", no_parallels=True, no_repeat=1)),
-        (EVENTS, ConstraintOptions(ranges="60-60", no_repeat=1)),
+        (CHORALES, ConstraintOptions(ranges="60-60", no_parallels=True)),
+        (EVENTS, ConstraintOptions(ranges="60-60")),
     ],
     ids=str,
 )
@@ -357,29 +332,6 @@ def test_a_token_is_always_left_and_the_past_alone_decides(
         values = torch.cat([values, value], dim=1)
     fresh = rule_of(tokenizer.grammar(rows, seconds=seconds, n_prompt=0), tokenizer, options)
     assert torch.equal(fresh(values), rule(values))
-
-
-def test_a_velocity_is_offered_only_where_a_note_may_follow() -> None:
-    """The first time both pitches of the range would come again."""
-    options = ConstraintOptions(ranges="60-61", no_repeat=1)
-
-    def forbidden(*ids: int) -> torch.Tensor:
-        return rule_of(EventGrammar(1), EVENTS, options)(torch.tensor([ids]))[0]
-
-    full = forbidden(60, 60, 61, 60, SHIFT + 99)
-    assert full[:NOTE_OFF].all()
-    assert full[VELOCITY:END].all()
-    assert (~full[NOTE_OFF:SHIFT]).nonzero().flatten().tolist() == [60, 61]
-    free = forbidden(60, 60, SHIFT + 99)
-    assert (~free[:NOTE_OFF]).nonzero().flatten().tolist() == [61]
-    assert not free[VELOCITY:END].any()
-
-
-def test_marked_values_move_to_the_end_of_their_row() -> None:
-    values = torch.tensor([[5, 6, 7, 8], [5, 6, 7, 8], [5, 6, 7, 8]])
-    marked = torch.tensor([[True, False, True, False], [False] * 4, [True] * 4])
-    assert at_the_end(values, marked).tolist() == [[-1, -1, 5, 7], [-1] * 4, [5, 6, 7, 8]]
-    assert at_the_end(values[:, :0], marked[:, :0]).shape == (3, 0)
 
 
 # Options
@@ -416,7 +368,6 @@ def test_ranges() -> None:
         ({"ranges": "100-128"}, "at most 127"),
         ({"ranges": "bass=40-50,bass=40-52"}, "one such range for each voice"),
         ({"ranges": "40-50,bass=40-52"}, "one such range for each voice"),
-        ({"no_repeat": 0}, "no_repeat must be at least 1, got 0"),
     ],
     ids=str,
 )
@@ -452,14 +403,14 @@ def test_a_tokenizer_offers_its_own_constraints() -> None:
     class Other(RemiTokenizer):
         """One class, and nothing else that names it."""
 
-        constraint_options = ("no_repeat",)
+        constraint_options = ("no_parallels",)
 
         def rules(self, options: ConstraintOptions) -> list[LogitsConstraint]:
-            return [lambda values: values] * (options.no_repeat or 0)
+            return [lambda values: values] * options.no_parallels
 
     assert Other().constraints(ConstraintOptions()) == []
-    assert len(Other().constraints(ConstraintOptions(no_repeat=3))) == 3
-    with pytest.raises(UserError, match=r"scale cannot .* its constraints are: no_repeat"):
+    assert len(Other().constraints(ConstraintOptions(no_parallels=True))) == 1
+    with pytest.raises(UserError, match=r"scale cannot .* its constraints are: no_parallels"):
         Other().constraints(ConstraintOptions(scale="C:major"))
     with pytest.raises(UserError, match=r"scale cannot constrain .* its constraints are: none"):
         RemiTokenizer().constraints(ConstraintOptions(scale="C:major"))

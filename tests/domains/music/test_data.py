@@ -20,8 +20,7 @@ from triptych.domains.music.data import (
 from triptych.domains.music.model import ModelConfig
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
-from triptych.domains.music.tokenizers.event_rules import END, NOTE_OFF, SYMBOLS
-from triptych.domains.music.tokenizers.events import EventTokenizer
+from triptych.domains.music.tokenizers.events import END, NOTE_OFF, SYMBOLS, EventTokenizer
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,16 @@ import pytest
 
 from triptych.domains.music.midi import midi_bytes, parse_midi
 from triptych.domains.music.notes import Notes, performance, settle, to_steps
-from triptych.domains.music.tokenizers.event_rules import (
+from triptych.domains.music.tokenizers.events import (
     END,
     NOTE_OFF,
     NOTE_ON,
     SHIFT,
     SYMBOLS,
     VELOCITY,
+    EventTokenizer,
+    bin_velocity,
 )
-from triptych.domains.music.tokenizers.events import EventTokenizer, bin_velocity
 
 encode_notes = EventTokenizer().encode
 

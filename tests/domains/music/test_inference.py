@@ -22,15 +22,15 @@ from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.music.statistics import means_and_deviations, piece_statistics
 from triptych.domains.music.task import MusicTrainingModule
 from triptych.domains.music.tokenizers.chorales import SECONDS_PER_STEP, ChoraleTokenizer
-from triptych.domains.music.tokenizers.event_rules import (
+from triptych.domains.music.tokenizers.events import (
     END,
     NOTE_OFF,
     NOTE_ON,
     SHIFT,
     VELOCITY,
     EventGrammar,
+    EventTokenizer,
 )
-from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.errors import UserError
 
 CHORALES = ChoraleTokenizer()

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, fields
 
 from triptych.errors import UserError
-from triptych.types import Checked, PositiveInt
+from triptych.types import Checked
 
 SEMITONES = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
 ACCIDENTALS = {"": 0, "#": 1, "b": -1}
@@ -37,9 +37,6 @@ class ConstraintOptions(Checked):
     soprano=60-79,bass=40-62, or textbook for the usual ranges; null for all pitches."""
     no_parallels: bool = False
     """Chorales: forbid parallel fifths and octaves between any two voices."""
-    no_repeat: PositiveInt | None = None
-    """Longest run of pitches that may come again: of each voice of a chorale, or of the notes of a
-    performance in the order in which they begin; null for any length."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from triptych.decoding.constraints import at_the_end, repeated_ngrams
 from triptych.domains.music.statistics import PERFECT
 
 Grid: TypeAlias = NDArray[np.int64]
@@ -78,20 +77,3 @@ class NoParallels:
 def _motion(before: Tensor, after: Tensor) -> Tensor:
     """Return the difference of two ids, 0 where one of them is a rest."""
     return torch.where((before == REST) | (after == REST), 0, after - before)
-
-
-class NoRepeatedMelody:
-    """Forbids a pitch with which the last notes of a voice were there before.
-
-    longest: number of notes in a row that may come again.
-    """
-
-    def __init__(self, longest: int) -> None:
-        self.longest = longest
-
-    def __call__(self, values: Tensor) -> Tensor:
-        line = values[:, values.shape[1] % N_VOICES :: N_VOICES]  # [B, T], up to the last step
-        before = torch.cat([torch.full_like(line[:, :1], REST), line[:, :-1]], dim=1)  # [B, T]
-        notes = at_the_end(line, (line != REST) & (line != before))
-        forbidden = repeated_ngrams(notes, self.longest + 1, len(SYMBOLS))  # [B, V]
-        return forbidden.scatter(1, line[:, -1:], False)  # a held pitch is no new note

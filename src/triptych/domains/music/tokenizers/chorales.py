@@ -44,7 +44,6 @@ from triptych.domains.music.tokenizers.chorale_rules import (
     VOICES,
     Grid,
     NoParallels,
-    NoRepeatedMelody,
     VoicePitches,
 )
 from triptych.errors import UserError
@@ -66,7 +65,7 @@ class ChoraleTokenizer(MelodicTokenizer):
 
     name = "chorales"
     content = "grids of four voices"
-    constraint_options = ("scale", "ranges", "no_parallels", "no_repeat")
+    constraint_options = ("scale", "ranges", "no_parallels")
     symbols = SYMBOLS
     id_pitches = np.append(np.arange(LOWEST, HIGHEST + 1), SILENT)  # [V]
     pitch_range = LOWEST, HIGHEST
@@ -99,8 +98,6 @@ class ChoraleTokenizer(MelodicTokenizer):
             rules.append(VoicePitches(permitted_pitches(options, known, VOICE_RANGES)))
         if options.no_parallels:
             rules.append(NoParallels())
-        if options.no_repeat is not None:
-            rules.append(NoRepeatedMelody(options.no_repeat))
         return rules
 
     def encode(self, content: Grid) -> Ids:

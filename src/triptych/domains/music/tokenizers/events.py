@@ -1,8 +1,11 @@
 """Tokenizer of piano performances as events.
 
 "Music Transformer" (Huang et al. 2018, arXiv 1809.04281, section 4.2, after Oore et al. 2018): 128
-note-ons, 128 note-offs, 100 time shifts of 10 to 1000 ms and 32 velocities, here with an END. Their
-ids are in `event_rules`.
+note-ons, 128 note-offs, 100 time shifts of 10 to 1000 ms and 32 velocities, here with an END:
+
+id 0..127    note-on of that pitch           id 256..355  time shift of (id - 255) x 10 ms
+id 128..255  note-off of pitch id - 128      id 356..387  velocity bin id - 356 of later notes
+id 388       END of the piece
 
 Rules of `encode`, after those of `notes`:
 
@@ -20,7 +23,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from triptych.decoding.constraints import Forbidden
 from triptych.decoding.sampling import LogitsConstraint
@@ -37,33 +42,90 @@ from triptych.domains.music.notes import (
     stretch,
     to_steps,
 )
-from triptych.domains.music.tokenizers.base import MELODY_REST, MelodicTokenizer
-from triptych.domains.music.tokenizers.event_rules import (
-    END,
-    MAX_STEPS,
-    N_SHIFTS,
-    N_VELOCITIES,
-    NOTE_OFF,
-    NOTE_ON,
-    PIANO_HIGHEST,
-    PIANO_LOWEST,
-    SHIFT,
-    SYMBOLS,
-    VELOCITY,
-    EventGrammar,
-    NoRepeatedNotes,
-    Onsets,
-)
+from triptych.domains.music.tokenizers.base import MELODY_REST, Grammar, MelodicTokenizer
 from triptych.errors import UserError
 
 if TYPE_CHECKING:
     import pretty_midi
+
+N_SHIFTS = 100
+N_VELOCITIES = 32
+
+NOTE_ON = 0
+NOTE_OFF = NOTE_ON + N_PITCHES
+SHIFT = NOTE_OFF + N_PITCHES  # id SHIFT + n - 1 waits n steps of 10 ms
+VELOCITY = SHIFT + N_SHIFTS
+END = VELOCITY + N_VELOCITIES
+
+SYMBOLS = (
+    *(f"note_on_{pitch}" for pitch in range(N_PITCHES)),
+    *(f"note_off_{pitch}" for pitch in range(N_PITCHES)),
+    *(f"shift_{10 * (step + 1)}_ms" for step in range(N_SHIFTS)),
+    *(f"velocity_{velocity}" for velocity in range(N_VELOCITIES)),
+    "end",
+)
+"""Name of each id, in order."""
 
 
 VELOCITIES_PER_BIN = 128 // N_VELOCITIES
 STEPS_PER_MELODY_STEP = 10
 """Steps of 10 ms in one step of the melody, 100 ms."""
 DEFAULT_VELOCITY_BIN = N_VELOCITIES // 2
+
+
+MAX_STEPS = int(MAX_SECONDS * STEPS_PER_SECOND)
+PIANO_LOWEST, PIANO_HIGHEST = 21, 108
+"""MIDI pitches A0 to C8, the keys of a piano."""
+
+
+class EventGrammar(Grammar):
+    """Constraint on sampled events: forbids those without an effect and contradictory ones.
+
+    A note-off needs a sounding pitch. A velocity precedes a note-on. A shift of less than a second
+    precedes no other shift. After a note-on, no note-off comes in the same instant. After `seconds`
+    of new music only END may come.
+
+    A note-on of a sounding pitch stays allowed, though no encoded piece holds one: forbidding it
+    would move the probability of a model that forgets note-offs to pitches outside every piano,
+    until all keys are held. A shift beyond `seconds` stays allowed too, since forbidding it would
+    crowd notes into the last instant; `EventTokenizer.trim` shortens it.
+    """
+
+    def __init__(self, batch: int, *, seconds: float | None = None, n_prompt: int = 0) -> None:
+        super().__init__(n_prompt)
+        self.max_steps = None if seconds is None else round(seconds * STEPS_PER_SECOND)
+        self.state = {
+            "sounding": torch.zeros(batch, N_PITCHES, dtype=torch.bool),
+            "struck": torch.zeros(batch, dtype=torch.bool),  # a note-on in this instant
+            "steps": torch.zeros(batch, dtype=torch.int64),  # time steps of new music
+            "last": torch.full((batch,), -1),
+        }
+
+    def forbidden(self) -> Tensor:
+        sounding, struck, last = (self.state[name] for name in ("sounding", "struck", "last"))
+        forbidden = sounding.new_zeros(len(last), len(SYMBOLS))  # [B, V]
+        forbidden[:, NOTE_OFF:SHIFT] = ~sounding | struck[:, None]
+        short = (last >= SHIFT) & (last < VELOCITY - 1)
+        forbidden[:, SHIFT:VELOCITY] = short[:, None]
+        after_velocity = (last >= VELOCITY) & (last < END)
+        forbidden[:, NOTE_OFF:] |= after_velocity[:, None]
+        if self.max_steps is not None:
+            over = self.state["steps"] >= self.max_steps
+            forbidden[:, :END] |= over[:, None]
+            forbidden[:, END] &= ~over
+        return forbidden
+
+    def read(self, token: Tensor, *, new: bool) -> None:
+        state, is_note, is_on = self.state, token < SHIFT, token < NOTE_OFF
+        is_shift = (token >= SHIFT) & (token < VELOCITY)
+        pitch = torch.where(is_note, token % N_PITCHES, 0)[:, None]
+        before = state["sounding"].gather(1, pitch)
+        after = torch.where(is_note[:, None], is_on[:, None], before)
+        state["sounding"] = state["sounding"].scatter(1, pitch, after)
+        state["struck"] = (state["struck"] | is_on) & ~is_shift
+        if new:
+            state["steps"] = state["steps"] + torch.where(is_shift, token - SHIFT + 1, 0)
+        state["last"] = token
 
 
 def bin_velocity(index: Ids) -> Ids:
@@ -77,7 +139,7 @@ class EventTokenizer(MelodicTokenizer):
 
     name = "events"
     content = "notes of one piano"
-    constraint_options = ("scale", "ranges", "no_repeat")
+    constraint_options = ("scale", "ranges")
     symbols = SYMBOLS
     id_pitches = np.r_[np.tile(np.arange(N_PITCHES), 2), np.full(len(SYMBOLS) - SHIFT, -1)]  # [V]
     end = END
@@ -98,14 +160,10 @@ class EventTokenizer(MelodicTokenizer):
         return notes
 
     def rules(self, options: ConstraintOptions) -> list[LogitsConstraint]:
-        first: list[LogitsConstraint] = []
-        if options.scale is not None or options.ranges is not None:
-            permitted = permitted_pitches(options, range(N_PITCHES), {})[0]
-            first.append(Forbidden([*({*range(N_PITCHES)} - permitted)], len(SYMBOLS)))
-        rules: list[LogitsConstraint] = [Onsets(first)] if first else []
-        if options.no_repeat is not None:  # with the others: no velocity where both leave no note
-            rules.append(Onsets([*first, NoRepeatedNotes(options.no_repeat)]))
-        return rules
+        if options.scale is None and options.ranges is None:
+            return []
+        permitted = permitted_pitches(options, range(N_PITCHES), {})[0]
+        return [Forbidden([*({*range(N_PITCHES)} - permitted)], len(SYMBOLS))]
 
     def encode(self, content: Notes) -> Ids:
         """Write settled notes as event ids, by rules 4 and 5, without END."""
