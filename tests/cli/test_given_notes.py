@@ -50,7 +50,7 @@ def test_a_melody_is_harmonised_and_comes_back(cli, melody: Path, tmp_path: Path
     [
         (["--given", "MELODY", "--keep", "sopran"], "soprano, alto, tenor, bass"),
         (["--given", "MELODY", "--keep", "soprano,alto"], "no notes of the alto"),
-        (["--given", "MELODY", "--keep", "bars:2-9"], "2 bars"),
+        (["--given", "MELODY", "--keep", "bars:2-9"], "from 1 to 2"),
         (["--given", "MELODY"], "give both"),
         (["--keep", "soprano"], "give both"),
         (["--given", "nothing.mid", "--keep", "soprano"], "nothing.mid"),

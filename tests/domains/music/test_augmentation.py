@@ -17,8 +17,7 @@ from triptych.domains.music.midi import MAX_SECONDS
 from triptych.domains.music.model import ModelConfig, MusicSettings
 from triptych.domains.music.notes import SILENT, stretch
 from triptych.domains.music.sources.base import Piece, PieceSource
-from triptych.domains.music.tokenizers.chorale_rules import HIGHEST, LOWEST
-from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
+from triptych.domains.music.tokenizers.chorales import HIGHEST, LOWEST, ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import PIANO_HIGHEST, PIANO_LOWEST, EventTokenizer
 from triptych.training.loading.batches import generator_for, shuffled_batches
 

@@ -8,7 +8,7 @@ import pytest
 from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi
 from triptych.domains.music.notes import SILENT
 from triptych.domains.music.sources.chorales import read_jsb
-from triptych.domains.music.tokenizers import chorale_rules, chorales
+from triptych.domains.music.tokenizers import chorales
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.errors import UserError
 
@@ -29,7 +29,7 @@ def random_grid(seed, steps=40):
 
 
 def test_47_symbols_none_of_them_padding():
-    assert len(chorale_rules.SYMBOLS) == len(set(chorale_rules.SYMBOLS)) == 47
+    assert len(chorales.SYMBOLS) == len(set(chorales.SYMBOLS)) == 47
     assert encode_grid(np.array([[81, 60, SILENT, 36]])).tolist() == [45, 24, 46, 0]
 
 
@@ -52,7 +52,7 @@ def test_pitches_without_a_symbol_are_refused(pitch):
 def test_a_held_pitch_is_one_note():
     grid = np.array([[72, 60, 55, 48]] * 4 + [[74, 60, 55, SILENT]] * 4)
     midi = grid_to_midi(grid)
-    assert [instrument.name for instrument in midi.instruments] == list(chorale_rules.VOICES)
+    assert [instrument.name for instrument in midi.instruments] == list(chorales.VOICES)
     spans = [
         [(n.pitch, round(n.start, 6), round(n.end, 6)) for n in i.notes] for i in midi.instruments
     ]

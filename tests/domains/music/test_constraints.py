@@ -23,8 +23,13 @@ from triptych.domains.music.midi import midi_bytes
 from triptych.domains.music.notes import SILENT, Notes, on_grid, voice_grid
 from triptych.domains.music.statistics import voice_leading
 from triptych.domains.music.tokenizers.base import MusicTokenizer
-from triptych.domains.music.tokenizers.chorale_rules import LOWEST, REST, VOICE_RANGES, NoParallels
-from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
+from triptych.domains.music.tokenizers.chorales import (
+    LOWEST,
+    REST,
+    VOICE_RANGES,
+    ChoraleTokenizer,
+    NoParallels,
+)
 from triptych.domains.music.tokenizers.events import (
     END,
     NOTE_OFF,

@@ -9,8 +9,7 @@ from triptych.domains.music import statistics as st
 from triptych.domains.music.midi import new_midi
 from triptych.domains.music.notes import Notes, on_grid
 from triptych.domains.music.statistics import piece_statistics
-from triptych.domains.music.tokenizers.chorale_rules import VOICES
-from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
+from triptych.domains.music.tokenizers.chorales import VOICES, ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
 
 CHORALES, EVENTS = ChoraleTokenizer(), EventTokenizer()

@@ -12,8 +12,13 @@ import numpy as np
 
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.base import MusicTokenizer
-from triptych.domains.music.tokenizers.chorale_rules import HIGHEST, LOWEST, N_VOICES, Grid
-from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
+from triptych.domains.music.tokenizers.chorales import (
+    HIGHEST,
+    LOWEST,
+    N_VOICES,
+    ChoraleTokenizer,
+    Grid,
+)
 from triptych.domains.synthetic import NoisyCopy, SyntheticSource, uniform_draws
 from triptych.errors import UserError
 from triptych.types import OpenUnitInterval, PositiveInt, Seed

@@ -18,8 +18,12 @@ from triptych.domains.music.musicxml import MUSICXML_SUFFIXES, read_musicxml
 from triptych.domains.music.notes import SILENT, Ids, Score, voice_grid
 from triptych.domains.music.sources.base import HashedSource, Piece
 from triptych.domains.music.tokenizers.base import MusicTokenizer
-from triptych.domains.music.tokenizers.chorale_rules import N_VOICES, STEPS_PER_QUARTER, Grid
-from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
+from triptych.domains.music.tokenizers.chorales import (
+    N_VOICES,
+    STEPS_PER_QUARTER,
+    ChoraleTokenizer,
+    Grid,
+)
 from triptych.errors import UserError
 from triptych.files.reading import read_in_order
 from triptych.files.splits import warn_of_skipped

@@ -6,18 +6,23 @@ are the pitches 36 to 81, id 46 is a rest. There is no END.
 
 The grid holds what sounds, not what is struck: a held and a repeated pitch are equal, as in the
 public JSB files. Equal pitches in a row become one note of a MIDI file.
+
+All constraints permit a rest, so that they leave a token in every row.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.music.constraints import ConstraintOptions, permitted_pitches
@@ -31,26 +36,26 @@ from triptych.domains.music.notes import (
     piece_length,
     voice_grid,
 )
+from triptych.domains.music.statistics import PERFECT
 from triptych.domains.music.tokenizers.base import MELODY_REST, GivenPiece, MelodicTokenizer
-from triptych.domains.music.tokenizers.chorale_rules import (
-    HIGHEST,
-    LOWEST,
-    N_VOICES,
-    REST,
-    STEPS_PER_BAR,
-    STEPS_PER_QUARTER,
-    SYMBOLS,
-    VOICE_RANGES,
-    VOICES,
-    Grid,
-    NoParallels,
-    VoicePitches,
-)
 from triptych.errors import UserError
 
 if TYPE_CHECKING:
     import pretty_midi
 
+Grid: TypeAlias = NDArray[np.int64]
+"""[T, 4]: MIDI pitch of soprano, alto, tenor and bass in each sixteenth, SILENT for a rest."""
+
+VOICE_RANGES = {"Soprano": (60, 79), "Alto": (55, 74), "Tenor": (48, 67), "Bass": (40, 62)}
+"""C4 to G5, G3 to D5, C3 to G4 and E2 to D4, as textbooks of four-part writing give them."""
+VOICES = tuple(VOICE_RANGES)
+N_VOICES = len(VOICES)
+LOWEST, HIGHEST = 36, 81
+REST = HIGHEST - LOWEST + 1
+SYMBOLS = (*(f"pitch_{pitch}" for pitch in range(LOWEST, HIGHEST + 1)), "rest")
+
+STEPS_PER_QUARTER = 4
+STEPS_PER_BAR = 16
 
 QUARTERS_PER_MINUTE = 75.0
 """Tempo of sampled chorales; a sixteenth is then 0.2 s, a whole number of ticks."""
@@ -148,9 +153,16 @@ class ChoraleTokenizer(MelodicTokenizer):
         """See `MusicTokenizer.kept`; a bar has 16 sixteenths from the start of the piece."""
         grid = self.decode(ids)  # [T, 4]
         known = np.zeros(grid.shape, dtype=bool)
+        n_bars = -(-len(grid) // STEPS_PER_BAR)
         for word in _words(keep):
-            if word.startswith("bars:"):
-                known[_steps_of_bars(word, len(grid), name)] = True
+            if bars := re.fullmatch(r"bars:(\d+)(?:-(\d+))?", word):
+                first, last = int(bars[1]), int(bars[2] or bars[1])
+                if not 1 <= first <= last <= n_bars:
+                    raise UserError(
+                        f"keep names {word!r}; expected bars of four quarters from 1 to {n_bars}, "
+                        f"those of {name}"
+                    )
+                known[(first - 1) * STEPS_PER_BAR : last * STEPS_PER_BAR] = True
                 continue
             voice = _voice(word)
             if (grid[:, voice] == SILENT).all():
@@ -241,18 +253,6 @@ def _voice(name: str) -> int:
     return names.index(name)
 
 
-def _steps_of_bars(word: str, n_steps: int, file: str) -> slice:
-    """Return the steps of bars such as `bars:1-4` or `bars:3`; raises UserError as `given` does."""
-    match = re.fullmatch(r"bars:(\d+)(?:-(\d+))?", word)
-    n_bars = -(-n_steps // STEPS_PER_BAR)
-    first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-    if not 1 <= first <= last:
-        raise UserError(f"keep names {word!r}; expected bars from 1 such as bars:1-4 or bars:3")
-    if last > n_bars:
-        raise UserError(f"keep names {word!r}, and {file} has {n_bars} bars of four quarters")
-    return slice((first - 1) * STEPS_PER_BAR, last * STEPS_PER_BAR)
-
-
 def _voices_of(score: Score, notes: Notes) -> Ids | None:
     """Return the voice of each note by the name of its part, or of four parts by their height.
 
@@ -271,3 +271,51 @@ def _voices_of(score: Score, notes: Notes) -> Ids | None:
         if (own.release[:-1] > own.onset[1:]).any():
             return None
     return np.array(voices)[np.searchsorted(parts, notes.part)]
+
+
+class VoicePitches:
+    """Forbids pitches that a voice must not sing.
+
+    permitted: the pitches of each voice. A held pitch outside of them, from a primer, ends.
+    """
+
+    def __init__(self, permitted: Sequence[set[int]]) -> None:
+        self.forbidden = torch.ones(len(permitted), len(SYMBOLS), dtype=torch.bool)  # [voices, V]
+        self.forbidden[:, REST] = False
+        for voice, pitches in enumerate(permitted):
+            self.forbidden[voice, [pitch - LOWEST for pitch in pitches]] = False
+
+    def __call__(self, values: Tensor) -> Tensor:
+        self.forbidden = self.forbidden.to(values.device)
+        return self.forbidden[values.shape[1] % N_VOICES].expand(len(values), -1)  # [B, V]
+
+
+class NoParallels:
+    """Forbids parallel fifths and octaves as `statistics.voice_leading` defines them.
+
+    A voice may not move to a pitch that completes a parallel with a voice above it, which has moved
+    in the same step. So the voices further down give way.
+    """
+
+    def __call__(self, values: Tensor) -> Tensor:
+        batch, length = values.shape
+        voice = length % N_VOICES
+        begin = length - voice  # of this step
+        forbidden = values.new_zeros(batch, len(SYMBOLS), dtype=torch.bool)  # [B, V]
+        if begin == 0 or voice == 0:
+            return forbidden
+        above = values[:, begin:]  # [B, voice]
+        above_before = values[:, begin - N_VOICES : begin - N_VOICES + voice]  # [B, voice]
+        before = values[:, begin - N_VOICES + voice, None]  # [B, 1]
+        new = torch.arange(len(SYMBOLS), device=values.device)  # [V]
+        motion = _motion(above_before, above).unsqueeze(2) * _motion(before, new).unsqueeze(1)
+        for interval in PERFECT.values():
+            was = ((above_before - before) % 12 == interval).unsqueeze(2)  # [B, voice, 1]
+            is_now = (above.unsqueeze(2) - new) % 12 == interval  # [B, voice, V]
+            forbidden = forbidden | ((motion > 0) & was & is_now).any(1)
+        return forbidden
+
+
+def _motion(before: Tensor, after: Tensor) -> Tensor:
+    """Return the difference of two ids, 0 where one of them is a rest."""
+    return torch.where((before == REST) | (after == REST), 0, after - before)
