@@ -18,7 +18,7 @@ from triptych.domains.music.config import Augmentation
 from triptych.domains.music.midi import midi_bytes, parse_midi
 from triptych.domains.music.tokenizers.instruments import DRUMS, Ensemble, program_of
 from triptych.domains.music.tokenizers.remi import RemiTokenizer
-from triptych.domains.music.tokenizers.remi_grammar import DURATION, PROGRAM
+from triptych.domains.music.tokenizers.remi_grammar import Kind
 from triptych.errors import UserError
 
 QUARTET = ("violin", "violin", "viola", "cello")
@@ -228,7 +228,7 @@ def sample(tokenizer, *, rows, length, seed, seconds=None, prompt=None, rules=()
 
 def upto_last_note(tokenizer, ids):
     ids = ids[np.cumsum(ids == tokenizer.end) == 0]
-    notes = np.flatnonzero(tokenizer.meaning.kind[ids] == DURATION)
+    notes = np.flatnonzero(tokenizer.meaning.kind[ids] == Kind.Duration)
     return ids[: notes[-1] + 1] if len(notes) else ids[:0]
 
 
@@ -241,7 +241,7 @@ def test_sampled_tokens_are_those_of_the_sampled_music(velocities, tempos):
     for ids in rows:
         ids = upto_last_note(tokenizer, ids)
         again = tokenizer.from_midi(parse_midi(midi_bytes(tokenizer.to_midi(ids)), name="x"))
-        timed = tokenizer.meaning.kind[ids] != DURATION
+        timed = tokenizer.meaning.kind[ids] != Kind.Duration
         assert words(tokenizer, again[timed]) == words(tokenizer, ids[timed])
 
 
@@ -265,7 +265,7 @@ def test_the_chosen_instruments_alone_play():
         rule = tokenizer.only_instruments(chosen.split(","))
         rows = sample(tokenizer, rows=4, length=150, seed=2, rules=[rule])
         kinds, numbers = tokenizer.meaning.kind[rows], tokenizer.meaning.number[rows]
-        assert set(numbers[kinds == PROGRAM].tolist()) == programs
+        assert set(numbers[kinds == Kind.Program].tolist()) == programs
 
 
 def test_sampling_ends_with_the_seconds():

@@ -12,13 +12,7 @@ from triptych.core.heads import CategoricalHead
 from triptych.core.layers import GELU
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_only import SequenceEncoder
-from triptych.core.positions import (
-    Metrical,
-    NoPositions,
-    Sinusoidal,
-    SumOfEmbeddings,
-    raster,
-)
+from triptych.core.positions import Metrical, NoPositions, Sinusoidal, SumOfEmbeddings, raster
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.music.melody import MelodyConditioner, WindowMelody
 from triptych.domains.music.tokenizers.base import (

@@ -29,23 +29,11 @@ from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.music.midi import MAX_SECONDS
 from triptych.domains.music.notes import DRUMS, Ids, Score
 from triptych.domains.music.tokenizers.base import MusicTokenizer
-from triptych.domains.music.tokenizers.instruments import (
-    Ensemble,
-    program_names,
-)
+from triptych.domains.music.tokenizers.instruments import Ensemble, program_names
 from triptych.domains.music.tokenizers.remi_grammar import (
-    BAR,
     DEFAULT_TEMPO,
     DRUM_RANGE,
-    DURATION,
-    KINDS,
-    PITCH,
-    PITCH_DRUM,
-    POSITION,
-    PROGRAM,
-    TEMPO,
-    TIME_SIG,
-    VELOCITY,
+    Kind,
     Meaning,
     RemiGrammar,
 )
@@ -168,7 +156,7 @@ class RemiTokenizer(MusicTokenizer):
     def meaning(self) -> Meaning:
         """What each id says."""
         words = [symbol.partition("_")[::2] for symbol in self.symbols]
-        kind = np.array([KINDS.index(name) for name, _ in words])
+        kind = np.array([Kind[name] for name, _ in words])
         number = np.zeros(len(words), dtype=np.int64)
         bar, step, quarter = np.zeros((3, len(words)))
         for index, (name, value) in enumerate(words):
@@ -187,7 +175,7 @@ class RemiTokenizer(MusicTokenizer):
         """Return the ids of a score; raises UserError where no instrument plays in it."""
         tokens = self.miditok.encode(self._to_symusic(score), encode_ids=False)
         ids = np.array(tokens.ids, dtype=np.int64)
-        notes = np.flatnonzero(self.meaning.kind[ids] == DURATION)
+        notes = np.flatnonzero(self.meaning.kind[ids] == Kind.Duration)
         if not len(notes):
             raise UserError(
                 f"{score.name} holds no notes of the instruments {', '.join(self.ensemble.names)}"
@@ -246,18 +234,18 @@ class RemiTokenizer(MusicTokenizer):
         return pretty_midi.PrettyMIDI(io.BytesIO(score.dumps_midi()))
 
     def onsets(self, ids: Ids) -> NDArray[np.bool_]:
-        begins: NDArray[np.bool_] = np.isin(self.meaning.kind[ids], (PITCH, PITCH_DRUM))
+        begins: NDArray[np.bool_] = np.isin(self.meaning.kind[ids], (Kind.Pitch, Kind.PitchDrum))
         return begins
 
     @cached_property
     def id_pitches(self) -> Ids:
         """Pitches of all notes but drums."""
-        return np.where(self.meaning.kind == PITCH, self.meaning.number, -1)
+        return np.where(self.meaning.kind == Kind.Pitch, self.meaning.number, -1)
 
     def pitches(self, ids: Ids) -> Ids:
         """Return the pitch of each token; velocity and duration have that of their note."""
         begins = self.onsets(ids)
-        of_note = begins | np.isin(self.meaning.kind[ids], (VELOCITY, DURATION))
+        of_note = begins | np.isin(self.meaning.kind[ids], (Kind.Velocity, Kind.Duration))
         # The latest note; the first token where there is none.
         note = np.maximum.accumulate(np.where(begins, np.arange(len(ids)), 0))
         return np.where(of_note, self.id_pitches[ids[note]], -1)
@@ -275,15 +263,15 @@ class RemiTokenizer(MusicTokenizer):
             at = latest(kind)
             return np.where(at >= 0, values[ids[at]], default)
 
-        bars = np.flatnonzero(kinds == BAR)
-        lengths = in_force(meaning.bar, TIME_SIG, 4.0)
+        bars = np.flatnonzero(kinds == Kind.Bar)
+        lengths = in_force(meaning.bar, Kind.TimeSig, 4.0)
         # A bar is as long as the time signature in force before the next bar says.
         starts = np.concatenate([[0.0, 0.0], np.cumsum(lengths[bars[1:] - 1])])[: len(bars) + 1]
-        start = starts[np.cumsum(kinds == BAR)]  # of the bar of each token, in quarters
-        position, bar = latest(POSITION), latest(BAR)
+        start = starts[np.cumsum(kinds == Kind.Bar)]  # of the bar of each token, in quarters
+        position, bar = latest(Kind.Position), latest(Kind.Bar)
         steps = np.where(position > bar, meaning.number[ids[position]], 0)
-        quarters = start + steps * in_force(meaning.step, TIME_SIG, 1 / self.positions_per_beat)
-        speed = in_force(meaning.quarter, TEMPO, 60 / DEFAULT_TEMPO)
+        quarters = start + steps * in_force(meaning.step, Kind.TimeSig, 1 / self.positions_per_beat)
+        speed = in_force(meaning.quarter, Kind.Tempo, 60 / DEFAULT_TEMPO)
         before = np.concatenate([[60 / DEFAULT_TEMPO], speed])[: len(ids)]
         seconds: NDArray[np.float64] = np.cumsum(np.diff(quarters, prepend=0.0) * before)
         return seconds
@@ -297,5 +285,5 @@ class RemiTokenizer(MusicTokenizer):
             chosen = self.ensemble.choose(instruments)
         except ValueError as error:
             raise UserError(str(error)) from error
-        others = (self.meaning.kind == PROGRAM) & ~np.isin(self.meaning.number, chosen)
+        others = (self.meaning.kind == Kind.Program) & ~np.isin(self.meaning.number, chosen)
         return Forbidden(np.flatnonzero(others).tolist(), self.vocabulary_size)

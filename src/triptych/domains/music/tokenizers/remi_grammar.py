@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import ClassVar
 
 import numpy as np
@@ -20,14 +21,10 @@ DRUM_RANGE = (27, 88)
 """Lowest and highest drum of General MIDI 2."""
 DEFAULT_TEMPO = 120.0
 """Quarter notes per minute before the first tempo."""
-KINDS = (
-    "EOS", "PAD", "Bar", "TimeSig", "Position", "Tempo", "Program", "Pitch", "PitchDrum",
-    "Velocity", "Duration",
-)  # fmt: skip
-"""Kinds of ids, by the beginning of their names."""
-EOS, PAD, BAR, TIME_SIG, POSITION, TEMPO, PROGRAM, PITCH, PITCH_DRUM, VELOCITY, DURATION = range(
-    len(KINDS)
+Kind = IntEnum(
+    "Kind", "EOS PAD Bar TimeSig Position Tempo Program Pitch PitchDrum Velocity Duration", start=0
 )
+"""Kinds of ids, by the beginning of their names."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +32,7 @@ class Meaning:
     """What each id says, arrays [V]; 0 where an id says nothing of the kind."""
 
     kind: NDArray[np.int64]
-    """Index into KINDS."""
+    """Value of `Kind`."""
     number: NDArray[np.int64]
     """Index of the instrument, pitch, or position in the bar."""
     bar: NDArray[np.float64]
@@ -59,20 +56,20 @@ class RemiGrammar(Grammar):
     meaning: of the ids. is_drum: whether each instrument is the drums.
     """
 
-    START = len(KINDS)
+    START = len(Kind)
     """In place of the kind of an earlier id, at the start of a piece."""
     FOLLOWING: ClassVar[dict[int, tuple[int, ...]]] = {
-        START: (BAR,),
-        BAR: (TIME_SIG,),
-        TIME_SIG: (POSITION, BAR),
-        POSITION: (TEMPO, PROGRAM),
-        TEMPO: (PROGRAM, POSITION, BAR),
-        PROGRAM: (PITCH, PITCH_DRUM),
-        PITCH: (VELOCITY, DURATION),
-        PITCH_DRUM: (VELOCITY, DURATION),
-        VELOCITY: (DURATION,),
-        DURATION: (PROGRAM, POSITION, BAR, EOS),
-        EOS: (EOS,),
+        START: (Kind.Bar,),
+        Kind.Bar: (Kind.TimeSig,),
+        Kind.TimeSig: (Kind.Position, Kind.Bar),
+        Kind.Position: (Kind.Tempo, Kind.Program),
+        Kind.Tempo: (Kind.Program, Kind.Position, Kind.Bar),
+        Kind.Program: (Kind.Pitch, Kind.PitchDrum),
+        Kind.Pitch: (Kind.Velocity, Kind.Duration),
+        Kind.PitchDrum: (Kind.Velocity, Kind.Duration),
+        Kind.Velocity: (Kind.Duration,),
+        Kind.Duration: (Kind.Program, Kind.Position, Kind.Bar, Kind.EOS),
+        Kind.EOS: (Kind.EOS,),
     }
     """Kinds that may follow each kind."""
 
@@ -87,12 +84,12 @@ class RemiGrammar(Grammar):
     ) -> None:
         super().__init__(n_prompt)
         self.max_seconds = seconds
-        follows = np.zeros((len(KINDS) + 1, len(KINDS)), dtype=bool)
+        follows = np.zeros((len(Kind) + 1, len(Kind)), dtype=bool)
         for before, after in self.FOLLOWING.items():
             follows[before, list(after)] = True
-        if (meaning.kind == VELOCITY).any():
-            follows[[PITCH, PITCH_DRUM], DURATION] = False
-        self.has_tempos = bool((meaning.kind == TEMPO).any())
+        if (meaning.kind == Kind.Velocity).any():
+            follows[[Kind.Pitch, Kind.PitchDrum], Kind.Duration] = False
+        self.has_tempos = bool((meaning.kind == Kind.Tempo).any())
         self.tables = {
             **{name: torch.tensor(values) for name, values in vars(meaning).items()},
             "follows": torch.tensor(follows[:, meaning.kind]),  # [K + 1, V]
@@ -120,22 +117,23 @@ class RemiGrammar(Grammar):
         state = {name: value[:, None] for name, value in self.state.items()}  # [B, 1]
         player = state["player"].clamp(min=0)
         is_drum = self.tables["is_drum"][player]  # [B, 1]
-        is_pitch = (kind == PITCH) | (kind == PITCH_DRUM)
+        is_pitch = (kind == Kind.Pitch) | (kind == Kind.PitchDrum)
         forbidden = ~self.tables["follows"][self.state["last"]]  # [B, V]
         outside = number * state["step"] > state["bar"] - state["step"] / 2
-        forbidden |= (kind == POSITION) & ((number <= state["position"]) | outside)
-        forbidden |= ((kind == PITCH) & is_drum) | ((kind == PITCH_DRUM) & ~is_drum)
+        forbidden |= (kind == Kind.Position) & ((number <= state["position"]) | outside)
+        forbidden |= ((kind == Kind.Pitch) & is_drum) | ((kind == Kind.PitchDrum) & ~is_drum)
         forbidden |= is_pitch & (number <= state["pitch"])
         full = state["pitch"] >= self.tables["highest"][player]  # no pitch is left above the last
         earlier = (number < state["player"]) | ((number == state["player"]) & full)
-        forbidden |= (kind == PROGRAM) & earlier
+        forbidden |= (kind == Kind.Program) & earlier
         forbidden |= torch.arange(len(kind), device=kind.device) == state["tempo"]
         if self.has_tempos:
-            too_early = (kind == PROGRAM) | ((kind == POSITION) & (number > 0))
-            too_early = too_early | ((kind == BAR) & (state["last"] == TIME_SIG))  # [B, V]
+            too_early = (kind == Kind.Program) | ((kind == Kind.Position) & (number > 0))
+            too_early = too_early | ((kind == Kind.Bar) & (state["last"] == Kind.TimeSig))  # [B, V]
             forbidden |= too_early & (state["tempo"] < 0)
         if self.max_seconds is not None:
-            forbidden = torch.where(state["seconds"] >= self.max_seconds, kind != EOS, forbidden)
+            over = state["seconds"] >= self.max_seconds
+            forbidden = torch.where(over, kind != Kind.EOS, forbidden)
         return forbidden
 
     def read(self, token: Tensor, *, new: bool) -> None:
@@ -143,23 +141,23 @@ class RemiGrammar(Grammar):
         kind, number, bar, step, quarter = (
             self.tables[name][token] for name in ("kind", "number", "bar", "step", "quarter")
         )
-        is_bar, is_position, is_meter = kind == BAR, kind == POSITION, kind == TIME_SIG
-        is_pitch = (kind == PITCH) | (kind == PITCH_DRUM)
+        is_bar, is_position = kind == Kind.Bar, kind == Kind.Position
+        is_pitch = (kind == Kind.Pitch) | (kind == Kind.PitchDrum)
         state["start"] = state["start"] + torch.where(is_bar, state["bar"], 0)
-        state["bar"] = torch.where(is_meter, bar, state["bar"])
-        state["step"] = torch.where(is_meter, step, state["step"])
+        state["bar"] = torch.where(kind == Kind.TimeSig, bar, state["bar"])
+        state["step"] = torch.where(kind == Kind.TimeSig, step, state["step"])
         here = state["start"] + torch.where(is_position, number * state["step"], 0)
         now = torch.where(is_bar | is_position, here, state["now"])
         if new:
             state["seconds"] = state["seconds"] + (now - state["now"]) * state["quarter"]
         state["now"] = now
-        state["tempo"] = torch.where(kind == TEMPO, token, state["tempo"])
-        state["quarter"] = torch.where(kind == TEMPO, quarter, state["quarter"])
+        state["tempo"] = torch.where(kind == Kind.Tempo, token, state["tempo"])
+        state["quarter"] = torch.where(kind == Kind.Tempo, quarter, state["quarter"])
         state["position"] = torch.where(is_position, number, state["position"])
         state["position"] = torch.where(is_bar, -1, state["position"])
-        other = (kind == PROGRAM) & (number != state["player"])
+        other = (kind == Kind.Program) & (number != state["player"])
         state["pitch"] = torch.where(is_bar | is_position | other, -1, state["pitch"])
         state["pitch"] = torch.where(is_pitch, number, state["pitch"])
         state["player"] = torch.where(is_bar | is_position, -1, state["player"])
-        state["player"] = torch.where(kind == PROGRAM, number, state["player"])
+        state["player"] = torch.where(kind == Kind.Program, number, state["player"])
         state["last"] = kind
