@@ -111,7 +111,7 @@ def test_a_label_out_of_range(refused, image_checkpoint: Path, label: int) -> No
         (["--primer", "nowhere.mid"], ["--primer nowhere.mid does not exist", "a MIDI file"]),
         (["--primer", "bad.mid"], ["bad.mid is not a MIDI file"]),
         (["--scale", "H:major"], ["scale is 'H:major'", "from A to G"]),
-        (["--ranges", "84-48"], ["ranges has '84-48'", "a lowest and then a highest"]),
+        (["--ranges", "84-48"], ["ranges is '84-48'", "a lowest and a highest"]),
         (["--ranges", "bass=40-60"], ["ranges is 'bass=40-60'", "has no voices"]),
         (["--no_parallels", "true"], ["no_parallels cannot constrain", "written as events"]),
     ],

@@ -85,7 +85,7 @@ def test_a_transposed_passage_is_shared_as_intervals():
     new = np.sort(random.integers(45, 75, (10, 4)))[:, ::-1]
     training = [chorale("old", np.concatenate([new + 1, theme]))]
     groups = {"samples": [chorale("copy", theme + 3)]}
-    found = compare_with_training(groups, training, CHORALES)
+    found = compare_with_training(groups, training)
     tokens, intervals = found["tokens"]["samples"], found["intervals"]["samples"]
     n_notes = len(groups["samples"][0].notes)
     assert intervals["max"] == intervals["mean"] == n_notes - 1
@@ -100,7 +100,7 @@ def test_a_copied_passage_is_shared_as_tokens_with_its_times():
     old, new = (random.integers(45, 75, (30, 4)) for _ in range(2))
     new[5:25] = old[8:28]
     pieces = {"samples": [chorale("copy", new)], "test": [chorale("same", old)]}
-    found = compare_with_training(pieces, [chorale("old", old)], CHORALES)
+    found = compare_with_training(pieces, [chorale("old", old)])
     run = found["tokens"]["samples"]["runs"][0]
     assert 80 <= run["length"] <= 84
     assert run["seconds"] == pytest.approx(run["start"] // 4 * 0.2)
@@ -114,5 +114,5 @@ def test_a_performance_ends_at_its_end():
     assert piece.tokens.tolist() == [60, 355, 188]
     assert piece.notes.release.tolist() == [100]
     empty = NamedPiece.of("b", array(END, END), EVENTS)
-    found = compare_with_training({"samples": [empty]}, [piece], EVENTS)
+    found = compare_with_training({"samples": [empty]}, [piece])
     assert found["tokens"]["samples"]["runs"] == [{"piece": "b", "length": 0}]

@@ -78,13 +78,13 @@ def test_parts_are_known_by_their_names(tmp_path: Path) -> None:
     measures = [attributes() + note("C", 4, 12)]
     names = ("Violino I.", "2nd Violin", "Violone e Organo")
     trio = write_score(tmp_path / "trio.xml", dict.fromkeys(names, measures))
-    score = read_ensemble(trio, name="trio")
+    score = read_ensemble(trio)
     assert score is not None
     first = np.unique(score.notes.part, return_index=True)[1]
     assert score.notes.program[first].tolist() == [40, 40, 42]
     for names in (("Violin", "Cello"), ("Violin I", "Violin II", "Voice")):
         other = write_score(tmp_path / "other.xml", dict.fromkeys(names, measures))
-        assert read_ensemble(other, name="other") is None
+        assert read_ensemble(other) is None
 
 
 @pytest.mark.slow

@@ -45,7 +45,7 @@ def write(path, soprano, *, parts=4):
 
 
 def soprano_of(tmp_path, *measures):
-    grid = read_chorale(write(tmp_path / "a.mxl", list(measures)))
+    grid = read_chorale(write(tmp_path / "a.mxl", list(measures))).content
     return grid[:, 0].tolist()
 
 
@@ -96,7 +96,7 @@ def test_a_pickup_is_as_long_as_it_is_written(tmp_path):
     bar = f"<measure>{note('C', 4, 4)}</measure>"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a.musicxml", f"<s>{f'<part>{pickup}{bar}</part>' * 4}</s>")
-    assert read_chorale(path)[:, 3].tolist() == [67] * 4 + [60] * 16
+    assert read_chorale(path).content[:, 3].tolist() == [67] * 4 + [60] * 16
 
 
 def test_an_incomplete_measure_does_not_shift_a_voice(tmp_path):
@@ -124,7 +124,7 @@ def test_damage_is_told_by_name(tmp_path):
 @needs_music21
 def test_music21_is_not_imported(monkeypatch):
     monkeypatch.delitem(sys.modules, "music21", raising=False)
-    assert read_chorale(corpus_files("bach")[1]).shape[1] == 4
+    assert read_chorale(corpus_files("bach")[1]).content.shape[1] == 4
     assert "music21" not in sys.modules
 
 
@@ -137,7 +137,7 @@ def test_a_missing_music21_is_told(monkeypatch):
 @needs_music21
 def test_a_known_chorale():
     path = next(path for path in corpus_files("bach") if path.name == "bwv66.6.mxl")
-    grid = read_chorale(path)
+    grid = read_chorale(path).content
     # "Christ ist erstanden": an eighth pair leads to F sharp minor; C#5, B4, then A4, B4, C#5, E5.
     assert grid[:2, 0].tolist() == [73, 73]
     assert grid[2:4, 0].tolist() == [71, 71]

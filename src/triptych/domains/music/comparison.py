@@ -9,8 +9,7 @@ prefix is the nearest one before or after. O(n log^2 n) for n symbols.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +18,8 @@ from triptych.domains.music.notes import Ids, Notes, on_grid
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.files.progress import aligned
 
-KINDS = ("tokens", "intervals")
-"""Forms in which runs are compared: tokens, and the intervals between consecutive notes."""
 
-
-@dataclass(frozen=True)
-class NamedPiece:
+class NamedPiece(NamedTuple):
     """Piece as its tokenizer writes it."""
 
     name: str
@@ -32,31 +27,25 @@ class NamedPiece:
     """Without END."""
     notes: Notes
     """In steps of the tokenizer's grid."""
+    lines: dict[str, tuple[Ids, NDArray[np.float64]]]
+    """Symbols of which runs are compared, and the times in seconds at which they begin: tokens, and
+    the intervals in semitones from each note to the next one by onset, then from the lowest pitch,
+    which transposed music shares."""
 
     @classmethod
     def of(cls, name: str, tokens: Ids, tokenizer: MusicTokenizer) -> NamedPiece:
         """Return a piece of ids, which end at the first END."""
         tokens = tokenizer.without_end(tokens)
         notes = on_grid(Notes.of_midi(tokenizer.to_midi(tokens)), tokenizer.steps_per_second)
-        return cls(name, tokens, notes)
-
-    def symbols(self, kind: str) -> Ids:
-        """Return what runs of a kind consist of.
-
-        Intervals, in semitones, lead from each note to the next one by onset, then from the lowest
-        pitch; transposed music has the same.
-        """
-        return self.tokens if kind == "tokens" else np.diff(self.notes.pitch)
-
-    def seconds(self, kind: str, tokenizer: MusicTokenizer) -> NDArray[np.float64]:
-        """Return the time at which each symbol of a kind begins."""
-        if kind == "tokens":
-            return tokenizer.seconds(self.tokens)
-        return self.notes.onset / tokenizer.steps_per_second
+        lines = {
+            "tokens": (tokens, tokenizer.seconds(tokens)),
+            "intervals": (np.diff(notes.pitch), notes.onset / tokenizer.steps_per_second),
+        }
+        return cls(name, tokens, notes, lines)
 
 
 def compare_with_training(
-    groups: dict[str, list[NamedPiece]], training: Sequence[NamedPiece], tokenizer: MusicTokenizer
+    groups: dict[str, list[NamedPiece]], training: Sequence[NamedPiece]
 ) -> dict[str, Any]:
     """Return the longest run that each piece shares with a training piece: {kind: {group: ...}}.
 
@@ -64,10 +53,10 @@ def compare_with_training(
     run and its first symbol (index and time) in the piece and in the training piece.
     """
     shared: dict[str, Any] = {}
-    for kind in KINDS:
-        pieces = [piece for group in groups.values() for piece in group]
+    pieces = [piece for group in groups.values() for piece in group]
+    for kind in training[0].lines:
         rows = longest_shared_runs(
-            [piece.symbols(kind) for piece in pieces], [piece.symbols(kind) for piece in training]
+            [piece.lines[kind][0] for piece in pieces], [piece.lines[kind][0] for piece in training]
         )
         runs = iter(zip(pieces, rows, strict=True))
         shared[kind] = {}
@@ -79,12 +68,10 @@ def compare_with_training(
                     source = training[run.training_piece]
                     entry |= {
                         "start": run.start,
-                        "seconds": float(piece.seconds(kind, tokenizer)[run.start]),
+                        "seconds": float(piece.lines[kind][1][run.start]),
                         "training_piece": source.name,
                         "training_start": run.training_start,
-                        "training_seconds": float(
-                            source.seconds(kind, tokenizer)[run.training_start]
-                        ),
+                        "training_seconds": float(source.lines[kind][1][run.training_start]),
                     }
                 entries.append(entry)
             lengths = np.array([entry["length"] for entry in entries])
@@ -142,8 +129,7 @@ def _mean_and_std(statistics: dict[str, Any]) -> str:
     return f"{statistics['mean']:.3f} ± {statistics['std']:.3f}"
 
 
-@dataclass(frozen=True)
-class SharedRun:
+class SharedRun(NamedTuple):
     """Longest run of consecutive symbols that a piece shares with a training piece."""
 
     length: int

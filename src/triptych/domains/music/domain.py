@@ -20,6 +20,12 @@ from triptych.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, Posi
 
 DRAWING, NUMBERS, PIECE = "attention.png", "attention.json", "piece.mid"
 SIMILARITY = "-similarity.png"
+CONFLICTS = {
+    "length": ("seconds",),
+    "melody": ("primer", "seconds", "length"),
+    "given": ("primer", "melody", "seconds", "length", "instruments", "top_k", "top_p"),
+}
+"""Option of `triptych sample music` -> options that cannot be given with it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,25 +130,14 @@ class MusicSampleOptions(SampleOptions, ConstraintOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.seconds is not None and self.length is not None:
-            raise ValueError("seconds and length were both given; expected one of them")
-        if self.instruments is not None and not all(map(str.strip, self.instruments.split(","))):
-            raise ValueError(
-                f"instruments is {self.instruments!r}; expected names or numbers of General MIDI "
-                "separated by commas, such as violin,viola,cello"
-            )
-        for name in ("primer", "seconds", "length"):
-            if self.melody is not None and getattr(self, name) is not None:
-                raise ValueError(f"melody and {name} were both given; expected one of them")
         if (self.given is None) != (self.keep is None):
             raise ValueError("given names a MIDI file and keep what is kept of it: give both")
-        if self.given is None:
-            return
-        if self.temperature == 0:
+        if self.given is not None and self.temperature == 0:
             raise ValueError("temperature must be above 0 with given notes, got 0")
-        for name in ("primer", "melody", "seconds", "length", "instruments", "top_k", "top_p"):
-            if getattr(self, name) is not None:
-                raise ValueError(f"{name} and given were both given; expected one of them")
+        for name, others in CONFLICTS.items():
+            for other in others:
+                if getattr(self, name) is not None and getattr(self, other) is not None:
+                    raise ValueError(f"{other} and {name} were both given; expected one of them")
 
     def input_files(self) -> dict[str, str]:
         return dict.fromkeys(("primer", "given", "melody"), "a MIDI file")

@@ -237,7 +237,7 @@ class MusicEvaluation(MusicScores, TrainedModel):
         else:
             if split == "train":  # its pieces would be found in themselves
                 del groups[split]
-            runs = compare_with_training(groups, training, tokenizer)
+            runs = compare_with_training(groups, training)
             memorisation = {"training_pieces": len(training), "runs": runs}
         return {"statistics": statistics, "memorisation": memorisation}
 

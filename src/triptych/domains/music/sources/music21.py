@@ -9,8 +9,11 @@ from __future__ import annotations
 import functools
 import importlib.util
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -27,6 +30,8 @@ from triptych.domains.music.tokenizers.chorales import (
 from triptych.errors import UserError
 from triptych.files.reading import read_in_order
 from triptych.files.splits import warn_of_skipped
+
+Read = TypeVar("Read")
 
 PHRASE = 8
 """Length of the compared runs of a melody, in intervals: about a line of a hymn."""
@@ -61,18 +66,24 @@ class Music21Chorales(HashedSource):
 @functools.cache
 def _all_chorales() -> tuple[list[Piece], list[int]]:
     """Read all chorales by file name, and their tunes; once per process."""
-    pieces, skipped = [], []
     files = [path for path in corpus_files("bach") if path.suffix == ".mxl"]
-    for path in sorted(files, key=lambda path: path.stem):
-        try:
-            grid = read_chorale(path)
-            if grid is not None:
-                ChoraleTokenizer().encode(grid)  # refuses a pitch without a symbol
-                pieces.append(Piece(path.stem, grid))
-        except (UserError, ValueError) as error:
-            skipped.append(f"{path.name}: {error}")
-    warn_of_skipped("music21's chorales", skipped, len(files))
+    pieces = _read_all(read_chorale, sorted(files, key=lambda path: path.stem))
     return pieces, find_tunes([piece.content for piece in pieces])
+
+
+def _read_all(read: Callable[[Path], Read | None], files: list[Path]) -> list[Read]:
+    """Return what `read` makes of the files, but None; a warning names those it refuses."""
+    results = [*read_in_order(partial(_or_reason, read), files, count=len(files), what="scores")]
+    skipped = [result for result in results if isinstance(result, str)]
+    warn_of_skipped("music21's scores", skipped, len(files))
+    return [result for result in results if result is not None and not isinstance(result, str)]
+
+
+def _or_reason(read: Callable[[Path], Read | None], path: Path) -> Read | str | None:
+    try:
+        return read(path)
+    except (UserError, ValueError) as error:
+        return f"{path.name}: {error}"
 
 
 def corpus_files(composer: str) -> list[Path]:
@@ -126,11 +137,11 @@ def find_tunes(grids: list[Grid]) -> list[int]:
     return tunes
 
 
-def read_chorale(path: Path) -> Grid | None:
+def read_chorale(path: Path) -> Piece | None:
     """Read a piece of four parts as a grid; None for a piece with another number of parts.
 
     Where notes of a part overlap, the first one sounds, the lower one of two that begin together.
-    Raises UserError for a damaged file.
+    Raises UserError for a damaged file, ValueError for a pitch without a symbol.
     """
     score = read_musicxml(path, name=path.name)
     if len(score.parts) != N_VOICES:
@@ -141,7 +152,9 @@ def read_chorale(path: Path) -> Grid | None:
 
     grid = voice_grid(score.notes[::-1].with_times(steps), N_VOICES)  # [T, 4], the first one last
     missing = int(steps(np.array(score.last_tick))) - len(grid)
-    return np.pad(grid, ((0, missing), (0, 0)), constant_values=SILENT)
+    grid = np.pad(grid, ((0, missing), (0, 0)), constant_values=SILENT)
+    ChoraleTokenizer().encode(grid)
+    return Piece(path.stem, grid)
 
 
 COMPOSERS = ("beethoven", "corelli", "haydn", "mozart", "schumann_robert")
@@ -176,24 +189,12 @@ def all_ensembles() -> list[Score]:
 
     Raises UserError where music21 is not installed.
     """
-    paths = [path for composer in COMPOSERS for path in corpus_files(composer)]
-    read = list(read_in_order(_read, paths, count=len(paths), what="read scores"))
-    skipped = [reason for reason in read if isinstance(reason, str)]
-    warn_of_skipped("music21's scores", skipped, len(paths))
-    return [score for score in read if isinstance(score, Score)]
+    return _read_all(read_ensemble, [path for name in COMPOSERS for path in corpus_files(name)])
 
 
-def _read(path: Path) -> Score | str | None:
-    """Return what `read_ensemble` returns, or the reason why a file cannot be read."""
-    name = path.as_posix().partition("/corpus/")[2].removesuffix(path.suffix)
-    try:
-        return read_ensemble(path, name=name)
-    except UserError as error:
-        return str(error)
-
-
-def read_ensemble(path: Path, *, name: str) -> Score | None:
+def read_ensemble(path: Path) -> Score | None:
     """Read a score; None where a part is for another instrument, or where there are too few."""
+    name = path.as_posix().partition("/corpus/")[2].removesuffix(path.suffix)
     score = read_musicxml(path, name=name)
     programs = [
         next((PROGRAMS[word] for word in words if word in PROGRAMS), None)
