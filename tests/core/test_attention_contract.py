@@ -14,6 +14,7 @@ import torch
 from gpu.attention_cases import (
     CAUSAL,
     EXAMPLES,
+    WithRotary,
     all_examples,
     build,
     context,
@@ -24,8 +25,9 @@ from gpu.attention_cases import (
 )
 
 from triptych.core.attention.full import Full
-from triptych.core.attention.multihead import Example, MultiHeadAttention
+from triptych.core.attention.multihead import AttentionConfig, Example, MultiHeadAttention
 from triptych.core.state import DecodingState
+from triptych.core.transformer import TransformerConfig
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
 every_example = pytest.mark.parametrize("example", EXAMPLES, ids=name)
@@ -293,3 +295,15 @@ def test_prefill_refuses_padding() -> None:
     padding = torch.zeros(2, 13, dtype=torch.bool)
     with pytest.raises(ValueError, match="prefill does not support padding"):
         layer(x, context(x, padding), layer.init_cache(2, 13))
+
+
+@pytest.mark.parametrize("kind", {type(e.config) for e in EXAMPLES} - {WithRotary})
+def test_an_encoder_takes_the_variants_that_read_both_ways(kind: type[AttentionConfig]) -> None:
+    both_ways = any(not e.causal for e in EXAMPLES if type(e.config) is kind)
+    assert kind.causal_only == (not both_ways)
+    transformer = TransformerConfig(n_layers=1, d_model=12, n_heads=3, attention=kind())
+    if both_ways:
+        assert not transformer.encoder((2, 6)).causal
+    else:
+        with pytest.raises(ValueError, match=f"{kind.__name__} attention is causal"):
+            transformer.encoder((2, 6))

@@ -19,7 +19,7 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.models.joint_decoder import JointDecoder
 from triptych.core.positions import NoEmbedding
-from triptych.core.state import ForwardContext
+from triptych.core.state import ForwardContext, Memory
 from triptych.core.transformer import TransformerConfig
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
@@ -57,7 +57,7 @@ def test_cross_weights_times_the_values_are_what_is_read() -> None:
     padding[1, 3:] = True
     padding[2] = True
     for now in (None, ~padding):
-        state = layer.project_memory(memory, now)
+        state = layer.project_memory(Memory(memory, now))
         weights = layer.weights(x, state)
         assert weights.shape == (3, 3, 4, 5)
         y = (weights @ state.values).transpose(1, 2).flatten(2)

@@ -13,7 +13,7 @@ from torch import Tensor
 from triptych.core.attention.multihead import Example
 from triptych.core.layers import GELU
 from triptych.core.models.encoder_decoder import EncoderDecoder
-from triptych.core.state import ForwardContext
+from triptych.core.state import ForwardContext, Memory
 from triptych.core.transformer import Stack, TransformerConfig
 
 
@@ -35,8 +35,8 @@ def gradients(
     """Output and gradients of one step, and the state of the random numbers after it."""
     torch.manual_seed(5)
     leaves = [leaf.clone().requires_grad_() for leaf in (x, memory) if leaf is not None]
-    memory = None if memory is None else leaves[1]
-    output = stack(leaves[0], ForwardContext(memory=memory, token_ids=token_ids))
+    read = None if memory is None else Memory(leaves[1])
+    output = stack(leaves[0], ForwardContext(memory=read, token_ids=token_ids))
     weights = torch.linspace(-1, 1, output.numel(), dtype=output.dtype).view_as(output)
     (output * weights).sum().backward()
     found = [leaf.grad for leaf in (*leaves, *stack.parameters())]

@@ -122,9 +122,7 @@ def test_weights_of_a_block_are_divided_among_its_real_positions() -> None:
     torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]), **EXACT)
 
 
-def test_an_encoder_and_rotary_positions_are_refused() -> None:
-    with pytest.raises(ValueError, match="encoder"):
-        Compressed().mask_pattern((9,), causal=False)
+def test_rotary_positions_are_refused() -> None:
     config = Compressed()
     with pytest.raises(ValueError, match="rotary"):
         config.build(D, H, config.mask_pattern((9,), True), rotary=RotaryEmbedding(4))

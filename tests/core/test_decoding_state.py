@@ -26,7 +26,7 @@ from triptych.core.positions import (
     SinusoidalEmbedding,
     SumOfEmbeddings,
 )
-from triptych.core.state import LayerCache, StepContext
+from triptych.core.state import LayerCache, Memory, StepContext
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.sampling import Sampling, sample_value
@@ -160,9 +160,9 @@ def test_the_memory_is_projected_once_a_sentence_and_no_prefix_is_run_again(
     projected: list[int] = []
     project_memory = CrossAttention.project_memory
 
-    def counted(layer: CrossAttention, memory: Tensor, real: Tensor | None) -> object:
-        projected.append(len(memory))
-        return project_memory(layer, memory, real)
+    def counted(layer: CrossAttention, memory: Memory) -> object:
+        projected.append(len(memory.features))
+        return project_memory(layer, memory)
 
     def whole(*_: object, **__: object) -> Tensor:
         raise AssertionError("the whole prefix is run again")

@@ -23,13 +23,12 @@ from triptych.core.models.base import (
     AutoregressiveModel,
     Condition,
     Conditioner,
-    Memory,
 )
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.models.encoder_only import SequenceEncoder
 from triptych.core.positions import AxialEmbedding, SinusoidalEmbedding
-from triptych.core.state import DecodingState, StepContext
+from triptych.core.state import DecodingState, Memory, StepContext
 from triptych.core.transformer import TransformerConfig
 from triptych.core.universal import Halting, Universal
 from triptych.decoding.beam_search import beam_search

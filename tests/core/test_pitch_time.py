@@ -69,8 +69,6 @@ def test_missing_token_ids_are_asked_for() -> None:
         layer(torch.randn(1, 8, 12), cache=cache)
     with pytest.raises(ValueError, match="needs token ids"):
         layer.step(torch.randn(1, 1, 12), cache, layer.step_context(torch.tensor([0]), cache))
-    with pytest.raises(ValueError, match="causal"):
-        PitchTime().mask_pattern((8,), False)
     with pytest.raises(ValueError, match="max_time must be at least 1, got 0"):
         PitchTime(max_time=0)
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from triptych.core.models.recurrent import Recurrence, RecurrentEncoderDecoder
+from triptych.core.state import Memory
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.penalty import LengthPenalty
 
@@ -191,7 +192,7 @@ def test_autocast_rounds_no_state(cell: str, bidirectional: bool) -> None:
         x = embedded.clone().requires_grad_()
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             memory, last = each.encoder(x, ~padding)
-            projected = each.decoder.attention.project_memory(memory, ~padding)
+            projected = each.decoder.attention.project_memory(Memory(memory, ~padding))
             before = Recurrence(last, fed=torch.zeros_like(last[:, 0]))
             _, after = each.decoder(x, before, projected)
         (gradient,) = torch.autograd.grad(after.states.sum() + memory.sum(), x)

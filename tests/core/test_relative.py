@@ -51,8 +51,6 @@ def test_local_blocks_see_themselves_and_the_block_before(block: int) -> None:
     assert pattern.layout.n_slots(length) == min(2 * block, length)
 
 
-def test_local_attention_is_causal_and_needs_a_block() -> None:
-    with pytest.raises(ValueError, match="causal"):
-        RelativeLocal().mask_pattern((8,), causal=False)
+def test_local_attention_needs_a_block() -> None:
     with pytest.raises(ValueError, match="block"):
         RelativeLocal(block=0)

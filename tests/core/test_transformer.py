@@ -15,7 +15,7 @@ from triptych.core.attention.multihead import AttentionConfig, Example
 from triptych.core.attention.relative import Relative
 from triptych.core.layers import GELU
 from triptych.core.positions import Rotary
-from triptych.core.state import ForwardContext
+from triptych.core.state import ForwardContext, Memory
 from triptych.core.transformer import TransformerConfig
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
@@ -48,7 +48,7 @@ def test_a_decoder_with_cross_attention_steps_as_it_trains(norm: str, prefix: in
     x = torch.randn(3, 9, 12, dtype=torch.float64)
     memory = torch.randn(3, 6, 12, dtype=torch.float64)
     real = torch.arange(6).expand(3, -1) < torch.tensor([6, 3, 1]).unsqueeze(1)
-    context = ForwardContext(memory=memory, memory_real=real)
+    context = ForwardContext(memory=Memory(memory, real))
     torch.testing.assert_close(decode(decoder, x, prefix, context), decoder(x, context), **EXACT)
 
 
@@ -58,8 +58,8 @@ def test_padding_of_the_memory_is_never_read() -> None:
     longer = torch.cat([memory, torch.full((1, 3, 12), 1e3).double()], dim=1)
     real = torch.arange(7).unsqueeze(0) < 4
     torch.testing.assert_close(
-        decoder(x, ForwardContext(memory=longer, memory_real=real)),
-        decoder(x, ForwardContext(memory=memory)),
+        decoder(x, ForwardContext(memory=Memory(longer, real))),
+        decoder(x, ForwardContext(memory=Memory(memory))),
         **EXACT,
     )
 
@@ -68,7 +68,7 @@ def test_cross_attention_to_padding_alone_is_zero_and_finite() -> None:
     layer = CrossAttention(12, 3).double()
     x = torch.randn(1, 2, 12, dtype=torch.float64, requires_grad=True)
     memory = torch.randn(1, 80, 12, dtype=torch.float64)  # long enough for the fused kernel
-    y = layer(x, layer.project_memory(memory, torch.zeros(1, 80, dtype=torch.bool)))
+    y = layer(x, layer.project_memory(Memory(memory, torch.zeros(1, 80, dtype=torch.bool))))
     y.sum().backward()
     assert x.grad is not None
     assert x.grad.isfinite().all()

@@ -20,7 +20,7 @@ from triptych.core.layers import GELU
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import PositionConfig, Rotary, Sinusoidal, SinusoidalEmbedding, raster
-from triptych.core.state import ForwardContext
+from triptych.core.state import ForwardContext, Memory
 from triptych.core.transformer import Stack, TransformerConfig, take_auxiliary_loss
 from triptych.core.universal import (
     AdaptiveDepth,
@@ -200,7 +200,7 @@ def test_a_decoder_with_cross_attention_steps_as_it_trains(
     decoder = build(halting, cross=True, positions=positions)
     x, memory = torch.randn(3, 9, D).double(), torch.randn(3, 6, D).double()
     real = torch.arange(6).expand(3, -1) < torch.tensor([6, 3, 1]).unsqueeze(1)
-    context = ForwardContext(memory=memory, memory_real=real)
+    context = ForwardContext(memory=Memory(memory, real))
     torch.testing.assert_close(decode(decoder, x, prefix, context), decoder(x, context), **EXACT)
 
 
@@ -221,7 +221,7 @@ def test_a_halted_position_is_read_by_later_steps_of_the_same_depths() -> None:
 
 def test_the_steps_share_the_projected_memory() -> None:
     decoder = build(cross=True)
-    state = decoder.init_state(2, 9, ForwardContext(memory=torch.randn(2, 5, D).double()))
+    state = decoder.init_state(2, 9, ForwardContext(memory=Memory(torch.randn(2, 5, D).double())))
     (memory,) = state.memory
     assert memory.keys.shape[:1] == memory.values.shape[:1] == (2,)
     assert len({layer["key"].data_ptr() for layer in state.layers}) == T

@@ -9,7 +9,7 @@ import torch
 from table import END, START, Table, V, complete
 
 from triptych.core.attention.cross import CrossAttention
-from triptych.core.state import DecodingState, ProjectedMemory, map_tensors
+from triptych.core.state import DecodingState, Memory, ProjectedMemory, map_tensors
 from triptych.decoding import beam_search as beams
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.beams import Hypothesis, SearchResult
@@ -258,7 +258,7 @@ def test_hypotheses_read_their_sentence_as_if_each_had_its_own(length: int, padd
     memory = torch.randn(3, 5, 8, dtype=torch.float64)
     real = torch.arange(5) < torch.tensor([[5], [2], [4]]) if padded else None
     x = torch.randn(12, length, 8, dtype=torch.float64)
-    state = cross.project_memory(memory, real)
+    state = cross.project_memory(Memory(memory, real))
     own = map_tensors(state, lambda tensor: tensor.repeat_interleave(4, dim=0))
     assert torch.allclose(cross(x, state), cross(x, own), atol=1e-12)
 

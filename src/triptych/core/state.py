@@ -17,6 +17,16 @@ Tree = TypeVar("Tree")
 
 
 @dataclass(frozen=True)
+class Memory:
+    """Output of an encoder, which cross-attention reads."""
+
+    features: Tensor
+    """[B, K, D]."""
+    real: Tensor | None = None
+    """Bool [B, K], False on padding; None for no padding."""
+
+
+@dataclass(frozen=True)
 class ProjectedMemory:
     """Keys and values of an encoder's output: a row per source, which its hypotheses share."""
 
@@ -64,13 +74,13 @@ class DecodingState(Generic[Own]):
 
 
 def map_tensors(tree: Tree, change: Callable[[Any], Any]) -> Tree:
-    """The same lists, dicts and dataclasses with each of their tensors changed; None stays."""
+    """The same lists, tuples, dicts and dataclasses with every tensor changed; None stays."""
     part: Any = tree
     changed: Any
     if part is None:
         changed = None
-    elif isinstance(part, list):
-        changed = [map_tensors(item, change) for item in part]
+    elif isinstance(part, list | tuple):
+        changed = type(part)(map_tensors(item, change) for item in part)
     elif isinstance(part, dict):
         changed = {name: map_tensors(item, change) for name, item in part.items()}
     elif is_dataclass(part) and not isinstance(part, type):
@@ -83,7 +93,7 @@ def map_tensors(tree: Tree, change: Callable[[Any], Any]) -> Tree:
 
 
 def tensors_of(tree: object) -> list[Tensor]:
-    """All tensors of lists, dicts and dataclasses, in the order of `map_tensors`."""
+    """All tensors of lists, tuples, dicts and dataclasses, in the order of `map_tensors`."""
     tensors: list[Tensor] = []
     map_tensors(tree, tensors.append)
     return tensors
@@ -103,10 +113,8 @@ class ForwardContext:
     """`RotaryEmbedding.rotation` of positions 0..L-1, made once for all layers: [2, L, E]."""
     first_position: Tensor | None = None
     """Number of the first position in the position encodings, int64 scalar; None for 0."""
-    memory: Tensor | None = None
-    """Output of an encoder: [B, K, D]; None without cross-attention."""
-    memory_real: Tensor | None = None
-    """Bool [B, K], False on padding; None for no padding."""
+    memory: Memory | None = None
+    """What cross-attention reads; None without cross-attention."""
 
 
 NO_CONTEXT = ForwardContext()
@@ -143,12 +151,4 @@ class StepContext:
 
     def at(self, step: int) -> StepContext:
         """The context of one step, of contexts with a leading axis of steps."""
-        return StepContext(
-            self.positions[step],
-            self.slots[step],
-            self.mask[step],
-            tuple(index[step] for index in self.relative_index),
-            None if self.rotation is None else self.rotation[step],
-            None if self.encodings is None else self.encodings[step],
-            others=tuple(other.at(step) for other in self.others),
-        )
+        return map_tensors(self, lambda tensor: tensor[step])

@@ -203,7 +203,7 @@ class Block(nn.Module):
         """Keys and values of the memory; None without a memory or without cross-attention."""
         if context.memory is None or self.cross is None:
             return None
-        return self.cross.project_memory(context.memory, context.memory_real)
+        return self.cross.project_memory(context.memory)
 
     def _sublayers(
         self,
@@ -224,7 +224,8 @@ class Stack(nn.Module):
     """Layers one after another, then a final norm; trains on whole sequences, decodes step by step.
 
     shape: as in `AttentionConfig.mask_pattern`. Only a causal stack decodes. Raises ValueError for
-    rotary positions with an attention that has a relative bias.
+    rotary positions with an attention that has a relative bias, and for an attention that cannot
+    read both ways in a stack that does.
     """
 
     auxiliary_loss: Tensor | None = None
@@ -242,6 +243,10 @@ class Stack(nn.Module):
         variants = [config.attention]
         if config.second_attention is not None:
             variants.append(config.second_attention)
+        for variant in variants:
+            if variant.causal_only and not causal:
+                name = type(variant).__name__
+                raise ValueError(f"{name} attention is causal; an encoder cannot use it")
         patterns = [variant.mask_pattern(shape, causal) for variant in variants]
         n_blocks = 1 if config.depth.one_block else config.n_layers
         parts = islice(cycle(zip(variants, patterns, strict=True)), n_blocks)

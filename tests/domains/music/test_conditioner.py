@@ -13,10 +13,11 @@ from triptych.core.attention.full import Full
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
 from triptych.core.layers import GELU
-from triptych.core.models.base import Condition, Memory
+from triptych.core.models.base import Condition
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_only import SequenceEncoder
 from triptych.core.positions import NoPositions, Sinusoidal, raster
+from triptych.core.state import Memory
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.music.melody import MelodyConditioner
 from triptych.domains.music.tokenizers.base import N_MELODY_SYMBOLS

@@ -16,12 +16,7 @@ from triptych.core.attention.backends.dispatch import attend_by_sdpa, attention_
 from triptych.core.attention.mask import CacheLayout, MaskPattern, count_pairs
 from triptych.core.attention.multihead import AttentionConfig, Example, MultiHeadAttention
 from triptych.core.positions import RotaryEmbedding
-from triptych.core.state import (
-    NO_CONTEXT,
-    ForwardContext,
-    LayerCache,
-    StepContext,
-)
+from triptych.core.state import NO_CONTEXT, ForwardContext, LayerCache, StepContext
 from triptych.types import at_least
 
 
@@ -36,6 +31,8 @@ class Compressed(AttentionConfig):
     Causal only.
     """
 
+    causal_only = True
+
     stride: int = 3
     """Number of positions that one compressed key stands for."""
 
@@ -43,8 +40,6 @@ class Compressed(AttentionConfig):
         at_least(self, 1, "stride")
 
     def mask_pattern(self, shape: tuple[int, ...], causal: bool) -> CompressedPattern:
-        if not causal:
-            raise ValueError("memory-compressed attention is causal; an encoder cannot use it")
         return CompressedPattern(self.stride)
 
     def build(
@@ -142,9 +137,7 @@ class CompressedAttention(MultiHeadAttention):
     ) -> Tensor:
         q, k, v, key_blocks, value_blocks = self._keys_and_blocks(x, context.real)
         if cache is not None:
-            if context.real is not None:
-                raise ValueError("prefill does not support padding: all prefixes have one length")
-            self._fill(cache, k, v, None)
+            self._fill(cache, k, v, context)
             cache["key_blocks"][:, :, : key_blocks.shape[2]] = key_blocks
             cache["value_blocks"][:, :, : value_blocks.shape[2]] = value_blocks
         return self._merge(self._attend_in_tiles(q, k, v, key_blocks, value_blocks, context.real))
@@ -185,21 +178,11 @@ class CompressedAttention(MultiHeadAttention):
         blocks = {name: cache[name][:, :, :n_blocks] for name in ("key_blocks", "value_blocks")}
         return super().cache_view(cache, length) | blocks
 
-    def step_context(self, positions: Tensor, cache: LayerCache) -> StepContext:
-        """As in `MultiHeadAttention`; the mask is that of the blocks, then of the slots."""
-        pattern, layout = self.mask_pattern, self.mask_pattern.layout
-        n_slots, n_blocks = cache["key"].shape[2], cache["key_blocks"].shape[2]
-        query = positions.unsqueeze(-1)  # [..., P, 1]
-        key = layout.slot_positions(positions, n_slots).unsqueeze(-2)  # [..., 1, S]
-        block = torch.arange(n_blocks, device=positions.device)  # [N]
-        uncompressed = pattern.uncompressed_visible(query, key) & (key >= 0)  # [..., P, S]
-        visible = torch.cat([pattern.block_visible(query, block), uncompressed], dim=-1)
-        mask = torch.zeros(visible.shape, dtype=cache["key"].dtype, device=positions.device)
-        return StepContext(
-            positions=positions,
-            slots=layout.slots(positions, n_slots),
-            mask=mask.masked_fill_(~visible, -torch.inf),  # [..., P, N + S]
-        )
+    def _visible(self, query: Tensor, key: Tensor, cache: LayerCache) -> Tensor:
+        """Whether queries see the blocks, then the keys of the slots: [..., P, N + S]."""
+        block = torch.arange(cache["key_blocks"].shape[2], device=query.device)  # [N]
+        slots = self.mask_pattern.uncompressed_visible(query, key) & (key >= 0)  # [..., P, S]
+        return torch.cat([self.mask_pattern.block_visible(query, block), slots], dim=-1)
 
     def step(self, x: Tensor, cache: LayerCache, context: StepContext) -> Tensor:
         dtype, positions = cache["key"].dtype, context.positions

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from triptych.core.attention.backends.dispatch import attend_by_sdpa, attention_weights
 from triptych.core.attention.multihead import MultiHeadAttention
-from triptych.core.state import ProjectedMemory
+from triptych.core.state import Memory, ProjectedMemory
 
 
 class CrossAttention(nn.Module):
@@ -30,12 +30,12 @@ class CrossAttention(nn.Module):
         self.kv_proj = nn.Linear(d_model, 2 * d_model)
         self.out_proj = nn.Linear(d_model, d_model)
 
-    def project_memory(self, memory: Tensor, real: Tensor | None = None) -> ProjectedMemory:
-        """Keys and values [B, H, K, E] of memory [B, K, D], with `real`, False on padding."""
+    def project_memory(self, memory: Memory) -> ProjectedMemory:
+        """Keys and values [B, H, K, E] of a memory [B, K, D], and its mask."""
         k, v = rearrange(
-            self.kv_proj(memory), "b k (two h e) -> two b h k e", two=2, h=self.n_heads
+            self.kv_proj(memory.features), "b k (two h e) -> two b h k e", two=2, h=self.n_heads
         ).unbind(0)  # 2 x [B, H, K, E]
-        return ProjectedMemory(k, v, real)
+        return ProjectedMemory(k, v, memory.real)
 
     def forward(self, x: Tensor, memory: ProjectedMemory) -> Tensor:
         """Read the projected memory of B sentences: x [B, L, D], or [B N, L, D] -> the shape of x.

@@ -16,6 +16,8 @@ class Local1D(AttentionConfig):
     Image Transformer (Parmar et al. 2018), section 3.3, local 1D; causal only.
     """
 
+    causal_only = True
+
     block: int = 256
     """Length of a block of queries, in positions."""
     memory: int = 256
@@ -26,8 +28,6 @@ class Local1D(AttentionConfig):
         at_least(self, 0, "memory")
 
     def mask_pattern(self, shape: tuple[int, ...], causal: bool) -> MaskPattern:
-        if not causal:
-            raise ValueError("local 1-D attention is causal; an encoder cannot use it")
         return BlockWindow(self.block, self.memory)
 
     @classmethod

@@ -23,6 +23,8 @@ class Local2D(AttentionConfig):
     before its own position: docs/learn/local-attention.md says which pixels they cover.
     """
 
+    causal_only = True
+
     block_height: int = 8
     """Height of a block of queries, in pixels."""
     block_width: int = 8
@@ -44,8 +46,6 @@ class Local2D(AttentionConfig):
         return raster(shape)
 
     def mask_pattern(self, shape: tuple[int, ...], causal: bool) -> MaskPattern:
-        if not causal:
-            raise ValueError("local 2-D attention is causal; an encoder cannot use it")
         return Local2DPattern(self, self.order_of(shape))
 
     @classmethod

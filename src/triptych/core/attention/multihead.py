@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from einops import rearrange
@@ -73,11 +73,8 @@ class MultiHeadAttention(nn.Module):
         """
         context = self.shared_context(x, context)
         q, k, v = self._heads(x, context.rotation)
-        classes, real = context.token_classes, context.real
         if cache is not None:
-            if real is not None:
-                raise ValueError("prefill does not support padding: all prefixes have one length")
-            self._fill(cache, k, v, classes)
+            self._fill(cache, k, v, context)
         dropout = self.dropout if self.training else 0.0
         y = attend(
             self.mask_pattern,
@@ -85,8 +82,8 @@ class MultiHeadAttention(nn.Module):
             q,
             k,
             v,
-            token_classes=classes,
-            real=real,
+            token_classes=context.token_classes,
+            real=context.real,
             dropout=dropout,
         )
         return self._merge(y)
@@ -159,7 +156,7 @@ class MultiHeadAttention(nn.Module):
         n_slots = keys.shape[2]
         key = layout.slot_positions(positions, n_slots).unsqueeze(-2)  # [..., 1, S]
         query = positions.unsqueeze(-1)  # [..., P, 1]
-        visible = self.mask_pattern.visible(query, key.clamp(min=0)) & (key >= 0)  # [..., P, S]
+        visible = self._visible(query, key, cache)
         mask = torch.zeros(visible.shape, dtype=keys.dtype, device=keys.device)
         rotation = None
         if self.rotary is not None:
@@ -167,10 +164,14 @@ class MultiHeadAttention(nn.Module):
         return StepContext(
             positions=positions,
             slots=layout.slots(positions, n_slots),
-            mask=mask.masked_fill_(~visible, -torch.inf),
+            mask=mask.masked_fill_(~visible, -torch.inf),  # [..., P, S]
             relative_index=() if self.bias is None else self.bias.index(query, key),  # [..., P, S]
             rotation=rotation,  # [..., 2, P, E]
         )
+
+    def _visible(self, query: Tensor, key: Tensor, cache: LayerCache) -> Tensor:
+        """Whether queries [..., P, 1] see the keys of the slots [..., 1, S]: [..., P, S]."""
+        return self.mask_pattern.visible(query, key.clamp(min=0)) & (key >= 0)
 
     def step(self, x: Tensor, cache: LayerCache, context: StepContext) -> Tensor:
         """One position, or P consecutive ones: x [B, P, D] -> [B, P, D].
@@ -214,8 +215,10 @@ class MultiHeadAttention(nn.Module):
             return context.token_classes
         return self.bias.token_classes(context.token_ids)
 
-    def _fill(self, cache: LayerCache, k: Tensor, v: Tensor, classes: Tensor | None) -> None:
+    def _fill(self, cache: LayerCache, k: Tensor, v: Tensor, context: ForwardContext) -> None:
         """Write the keys and values [B, H, L, E] of positions 0..L-1 into the cache."""
+        if context.real is not None:
+            raise ValueError("prefill does not support padding: all prefixes have one length")
         n_slots = cache["key"].shape[2]
         positions = torch.arange(k.shape[2], device=k.device)  # [L]
         # Of the positions that share a slot the last one stays, as it would after L steps. Slots
@@ -225,8 +228,8 @@ class MultiHeadAttention(nn.Module):
         last.scatter_reduce_(0, slots, positions, "amax")
         cache["key"].copy_(k.index_select(2, last))
         cache["value"].copy_(v.index_select(2, last))
-        if classes is not None:
-            cache["token_class"].copy_(classes.index_select(1, last))
+        if context.token_classes is not None:
+            cache["token_class"].copy_(context.token_classes.index_select(1, last))
 
     def _merge(self, y: Tensor) -> Tensor:
         """Join the heads and project: [B, H, L, E] -> [B, L, D]."""
@@ -252,6 +255,9 @@ class Example(NamedTuple):
 @dataclass(frozen=True)
 class AttentionConfig(ABC):
     """Settings of one variant, in the variant's own file."""
+
+    causal_only: ClassVar[bool] = False
+    """Whether an encoder, which reads in both directions, cannot use the variant."""
 
     @abstractmethod
     def mask_pattern(self, shape: tuple[int, ...], causal: bool) -> MaskPattern:

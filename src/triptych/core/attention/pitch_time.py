@@ -22,6 +22,8 @@ from triptych.types import at_least
 class PitchTime(AttentionConfig):
     """Distances, times and intervals (Huang et al. 2018, Music Transformer, JSB chorales)."""
 
+    causal_only = True
+
     max_distance: int = 256
     """Longest distance with a vector of its own, in positions; longer ones share that vector."""
     n_voices: int = 4
@@ -35,8 +37,6 @@ class PitchTime(AttentionConfig):
         at_least(self, 1, "max_distance", "n_voices", "max_time", "n_pitches")
 
     def mask_pattern(self, shape: tuple[int, ...], causal: bool) -> MaskPattern:
-        if not causal:
-            raise ValueError("pitch-time attention is causal; an encoder cannot use it")
         return SlidingWindow(causal)
 
     def relative_bias(self, n_heads: int, d_head: int, causal: bool) -> RelativeBias:

@@ -18,6 +18,8 @@ class RelativeLocal(AttentionConfig):
     distance that occurs, 0 to 2 * block - 1, has a vector of its own.
     """
 
+    causal_only = True
+
     block: int = 512
     """Length of a block of queries, in positions."""
 
@@ -25,8 +27,6 @@ class RelativeLocal(AttentionConfig):
         at_least(self, 1, "block")
 
     def mask_pattern(self, shape: tuple[int, ...], causal: bool) -> MaskPattern:
-        if not causal:
-            raise ValueError("relative local attention is causal; an encoder cannot use it")
         return BlockWindow(self.block, memory=self.block)
 
     def relative_bias(self, n_heads: int, d_head: int, causal: bool) -> DistanceBias:

@@ -12,23 +12,13 @@ from torch import Tensor, nn
 from triptych.core.heads import Head
 from triptych.core.state import (
     DecodingState,
-    ForwardContext,
+    Memory,
     Own,
     StepContext,
     map_tensors,
     tensors_of,
 )
 from triptych.core.transformer import Stack
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Output of an encoder, which cross-attention reads."""
-
-    features: Tensor
-    """[B, K, D]."""
-    real: Tensor | None = None
-    """Bool [B, K], False on padding; None for no padding."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +31,6 @@ class Condition:
     vectors: Tensor | None = None
     """Added to the inputs of the decoder: [B, 1, D] for all positions, or [B, L, D]."""
     memory: Memory | None = None
-
-    def context(self) -> ForwardContext:
-        """The context of a pass that reads the memory."""
-        if self.memory is None:
-            return ForwardContext()
-        return ForwardContext(memory=self.memory.features, memory_real=self.memory.real)
 
     def rows(self, rows: slice) -> Self:
         """The condition of some rows of the batch."""

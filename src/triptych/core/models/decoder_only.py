@@ -70,7 +70,7 @@ class DecoderOnly(TransformerModel):
     ) -> Tensor:
         """The decoder's output, from which the head predicts every value: [B, L, D]."""
         kept = self.conditioner.start(condition, *values.shape[:2])
-        context = condition.context()
+        context = ForwardContext(memory=condition.memory)
         x, context = self._inputs(values[:, :-1], previous, kept, context)  # [B, L, D]
         features: Tensor = self.decoder(x, context)  # [B, L, D]
         return features
@@ -93,9 +93,9 @@ class DecoderOnly(TransformerModel):
             raise ValueError(
                 "a decoder needs the memory of an encoder exactly if it has cross-attention"
             )
-        context, length = condition.context(), max_length + lookahead
+        context = ForwardContext(memory=condition.memory)
         empty = self.decoder.init_state(batch, max_length, context, lookahead=lookahead)
-        kept = self.conditioner.start(condition, batch, length)
+        kept = self.conditioner.start(condition, batch, max_length + lookahead)
         return DecodingState(empty.layers, empty.memory, kept)
 
     def prefill(

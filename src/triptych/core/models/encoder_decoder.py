@@ -1,9 +1,10 @@
-"""The encoder-decoder model: a source sequence in, a target sequence out."""
+"""Models of a target sequence given a source: their interface, and the encoder-decoder."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -11,14 +12,95 @@ from torch import Tensor, nn
 from triptych.core.attention.cross import capture_attention
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
-from triptych.core.models.base import NO_CONDITION, Condition, Memory, TransformerModel, inverted
-from triptych.core.models.sequence_to_sequence import AttentionWeights, SequenceToSequence
+from triptych.core.models.base import (
+    NO_CONDITION,
+    AutoregressiveModel,
+    Condition,
+    TransformerModel,
+    inverted,
+)
 from triptych.core.positions import raster
-from triptych.core.state import DecodingState, ForwardContext
+from triptych.core.state import DecodingState, ForwardContext, Memory
 from triptych.core.transformer import TransformerConfig
 
 SharedEmbeddings = Literal["all", "target", "none"]
 """Matrices that are one: both embeddings and the output, the target's two, or none."""
+
+
+class AttentionWeights(NamedTuple):
+    """Attention weights of one layer."""
+
+    cross: Tensor
+    """Of the target to the source: [B, H, L, K]."""
+    source: Tensor | None = None
+    """Of the source to itself: [B, H, K, K]; None without `source_has_attention`."""
+    target: Tensor | None = None
+    """Of the target to itself: [B, H, L, L]; None where it has no self-attention."""
+
+
+class SequenceToSequence(AutoregressiveModel):
+    """p(target | source) over tokens.
+
+    In decoding, the condition of `init_state` is that of `encode`, and the value before the first
+    one (`previous`) is the start token.
+    """
+
+    decodes_padded_sources: bool = True
+    """Whether `encode` takes sources of unequal lengths, which are padded."""
+    source_has_attention: bool = True
+    """Whether `attention` gives weights of the source to itself."""
+
+    def forward(
+        self, source: Tensor, source_padding: Tensor | None, target_input: Tensor
+    ) -> Tensor:
+        """Logits of every next token under teacher forcing: [B, L, V]; see `features`."""
+        logits: Tensor = self.head(self.features(source, source_padding, target_input))
+        return logits  # [B, L, V]
+
+    @abstractmethod
+    def features(
+        self, source: Tensor, source_padding: Tensor | None, target_input: Tensor
+    ) -> Tensor:
+        """The output from which the head predicts every next token: [B, L, D].
+
+        source int64 [B, K]; source_padding [B, K], True on padding; target_input int64 [B, L]
+        begins with the start token. All padding is at the end, where no real position reads it.
+        """
+
+    @abstractmethod
+    def encode(self, source: Tensor, source_padding: Tensor | None = None) -> Condition:
+        """The condition of a source, int64 [B, K] with padding [B, K], for decoding."""
+
+    def training_features(
+        self,
+        source: Tensor,
+        source_padding: Tensor | None,
+        target_input: Tensor,
+        expected: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Output [B, T, D] and tokens [B, T] of the training loss: those of `features`.
+
+        A model may predict tokens of the source too. expected: int64 [B, L], the next tokens.
+        """
+        return self.features(source, source_padding, target_input), expected
+
+    @abstractmethod
+    def bytes_per_position(self) -> int:
+        """Size of the cache of one position of one row, in bytes."""
+
+    @property
+    @abstractmethod
+    def n_layers(self) -> int:
+        """Number of layers whose attention `attention` gives."""
+
+    @abstractmethod
+    def attention(
+        self, source: Tensor, target_input: Tensor, layer: int | None = None
+    ) -> AttentionWeights:
+        """Attention weights of a layer; layer: from 1, None for the last one.
+
+        source int64 [B, K], target_input int64 [B, L], without padding.
+        """
 
 
 class EncoderDecoder(TransformerModel, SequenceToSequence):
@@ -68,7 +150,7 @@ class EncoderDecoder(TransformerModel, SequenceToSequence):
         first = self._first_position(source.device)
         condition = self.encode(source, source_padding, first)
         x = self._embed(self.target_embedding, target_input, first)  # [B, L, D]
-        context = replace(condition.context(), first_position=first)
+        context = ForwardContext(memory=condition.memory, first_position=first)
         features: Tensor = self.decoder(x, context)  # [B, L, D]
         return features
 
@@ -113,7 +195,8 @@ class EncoderDecoder(TransformerModel, SequenceToSequence):
         condition: Condition = NO_CONDITION,
     ) -> DecodingState[None]:
         """As in `AutoregressiveModel`; condition: of `encode`."""
-        return self.decoder.init_state(batch, max_length, condition.context(), lookahead=lookahead)
+        context = ForwardContext(memory=condition.memory)
+        return self.decoder.init_state(batch, max_length, context, lookahead=lookahead)
 
     def prefill(
         self, values: Tensor, state: DecodingState[None], previous: Tensor | None = None

@@ -12,7 +12,7 @@ from triptych.core.attention.cross import capture_attention
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.base import NO_CONDITION, Condition, TransformerModel
-from triptych.core.models.sequence_to_sequence import AttentionWeights, SequenceToSequence
+from triptych.core.models.encoder_decoder import AttentionWeights, SequenceToSequence
 from triptych.core.positions import raster
 from triptych.core.state import DecodingState, StepContext
 from triptych.core.transformer import TransformerConfig

@@ -11,10 +11,13 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
-from triptych.core.models.base import NO_CONDITION, Condition, Memory, inverted
-from triptych.core.models.encoder_decoder import SharedEmbeddings
-from triptych.core.models.sequence_to_sequence import AttentionWeights, SequenceToSequence
-from triptych.core.state import DecodingState, ProjectedMemory, StepContext, tensors_of
+from triptych.core.models.base import NO_CONDITION, Condition, inverted
+from triptych.core.models.encoder_decoder import (
+    AttentionWeights,
+    SequenceToSequence,
+    SharedEmbeddings,
+)
+from triptych.core.state import DecodingState, Memory, ProjectedMemory, StepContext, tensors_of
 
 CellKind = Literal["lstm", "gru"]
 """Kind of recurrent cell, of torch.nn."""
@@ -113,9 +116,9 @@ class LuongAttention(nn.Module):
         self.memory_proj = nn.Linear(d_model, d_model, bias=False) if general else nn.Identity()
         self.out_proj = nn.Linear(2 * d_model, d_model, bias=False)
 
-    def project_memory(self, memory: Tensor, real: Tensor | None) -> ProjectedMemory:
-        """Keys W_a h_s and values h_s of the memory [B, K, D], and its mask."""
-        return ProjectedMemory(self.memory_proj(memory), memory, real)
+    def project_memory(self, memory: Memory) -> ProjectedMemory:
+        """Keys W_a h_s and values h_s of the memory, and its mask."""
+        return ProjectedMemory(self.memory_proj(memory.features), memory.features, memory.real)
 
     def weights(self, h: Tensor, memory: ProjectedMemory) -> Tensor:
         """Attention weights of decoder states [R, P, D], W adjacent rows per source: [R, P, K]."""
@@ -251,8 +254,7 @@ class RecurrentEncoderDecoder(SequenceToSequence):
             raise ValueError("a recurrent decoder cannot go back; expected no lookahead")
         if not isinstance(condition, SourceStates) or condition.memory is None:
             raise ValueError("a recurrent decoder needs the condition of a source")
-        memory = condition.memory
-        projected = self.decoder.attention.project_memory(memory.features, memory.real)
+        projected = self.decoder.attention.project_memory(condition.memory)
         fed = torch.zeros_like(condition.last[:, 0])  # [B, D]
         return DecodingState([], [projected], Recurrence(condition.last.clone(), fed))
 

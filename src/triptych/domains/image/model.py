@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from triptych.core.attention.full import Full
 from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, ValueEmbedding
 from triptych.core.heads import Categorical, HeadConfig
-from triptych.core.models.base import Condition, Conditioner, Memory
+from triptych.core.models.base import Condition, Conditioner
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_only import SequenceEncoder
 from triptych.core.positions import Axial, raster
+from triptych.core.state import Memory
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.generate import generate, on_model
 from triptych.decoding.given import resample

@@ -18,10 +18,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from triptych.core.models.base import NO_CONDITION, Condition, Conditioner, Memory
+from triptych.core.models.base import NO_CONDITION, Condition, Conditioner
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_only import SequenceEncoder
 from triptych.core.positions import SinusoidalEmbedding, exact
+from triptych.core.state import Memory
 from triptych.domains.music.notes import Ids, Score
 from triptych.domains.music.tokenizers.base import MELODY_REST, MelodicTokenizer
 from triptych.errors import UserError

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from functools import cached_property, partial
 from typing import Any
 
-from triptych.core.models.sequence_to_sequence import SequenceToSequence
+from triptych.core.models.encoder_decoder import SequenceToSequence
 from triptych.decoding.beams import Hypothesis
 from triptych.decoding.penalty import LengthPenalty
 from triptych.decoding.sampling import Sampling

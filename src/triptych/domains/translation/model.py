@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, ClassVar
 
-from triptych.core.models.encoder_decoder import EncoderDecoder, SharedEmbeddings
+from triptych.core.models.encoder_decoder import (
+    EncoderDecoder,
+    SequenceToSequence,
+    SharedEmbeddings,
+)
 from triptych.core.models.joint_decoder import JointDecoder
 from triptych.core.models.recurrent import CellKind, RecurrentEncoderDecoder, Score
-from triptych.core.models.sequence_to_sequence import SequenceToSequence
 from triptych.core.transformer import TransformerConfig
 from triptych.text.tokenizer import PAD, TextTokenizer, TokenizerConfig
 from triptych.training.run.checkpoint import ModelSettings

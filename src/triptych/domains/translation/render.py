@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from triptych.core.models.sequence_to_sequence import SequenceToSequence
+from triptych.core.models.encoder_decoder import SequenceToSequence
 from triptych.core.universal import capture_halting, halts, steps_of
 from triptych.decoding.beams import Hypothesis
 from triptych.domains.translation.model import END, START, Tokenizers

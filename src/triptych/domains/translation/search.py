@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from triptych.core.models.sequence_to_sequence import SequenceToSequence
+from triptych.core.models.encoder_decoder import SequenceToSequence
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.beams import Hypothesis, SearchResult
 from triptych.decoding.constraints import AnyForbids, ByPriority, Forbidden
