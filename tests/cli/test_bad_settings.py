@@ -14,15 +14,16 @@ from triptych.config.schema import from_plain, to_plain
 from triptych.domains.image import task as task_module
 from triptych.domains.image.config import Config
 from triptych.errors import UserError
-from triptych.training import lightning_fixes
+from triptych.training.callbacks.checkpointing import KeepCheckpoints
 from triptych.training.run import trainer as run_module
-from triptych.training.run.checks import check_settings, probe_trainer
+from triptych.training.run.checks import build_trainer
 from triptych.training.run.settings import RunSettings
 
 
 def probe(**trainer: Any) -> Any:
     trainer = {"max_steps": 9, "accelerator": "cpu", **trainer}
-    return probe_trainer(check_settings(RunSettings(None, None), trainer))
+    keep = KeepCheckpoints(Path("checkpoints"), minutes=0)
+    return build_trainer(RunSettings(None, None), trainer, keep)
 
 
 RELATIVE = "triptych.core.attention.relative.Relative"
@@ -200,12 +201,11 @@ def trained(cli, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Config,
     def call(*arguments: Any) -> tuple[Config, dict[str, Any], bool]:
         found: list[Any] = []
 
-        def record(task, train_loader, validation_loader, trainer, resume=False) -> Path:
-            found.append((task.config, trainer, resume))
+        def record(domain, config, prepare, trainer, resume) -> Path:
+            found.append((config, trainer, resume))
             return Path("runs")
 
         monkeypatch.setattr(run_module, "train", record)
-        monkeypatch.setattr(lightning_fixes, "start_processes", lambda trainer: None)
         answer = cli("train", "image", *arguments)
         assert answer.code == 0, answer.err
         return found[0]

@@ -266,7 +266,7 @@ def test_what_cannot_be_trained_is_refused_before_the_data_are_read(
     def read(*_: Any) -> None:
         raise AssertionError("the data were read")
 
-    monkeypatch.setattr("triptych.training.run.processes.prepare_in_turn", read)
+    monkeypatch.setattr("triptych.training.run.trainer.prepare_in_turn", read)
     optim = {"optimizer": options.pop("optimizer", "AdamW")}
     start = options.pop("init_from", checkpoints[domain])
     words = [word for key, v in options.items() for word in (f"--run.finetune.{key}", v)]

@@ -7,13 +7,22 @@ import csv
 import os
 import re
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from pytorch_lightning import Callback
-from toy_task import ToyTask, train, train_loader, validation_loader, weights
+from toy_task import (
+    DataSettings,
+    ModelSettings,
+    ToyTask,
+    train,
+    train_loader,
+    validation_loader,
+    weights,
+)
 
 from triptych.errors import Interrupted, UserError
 from triptych.training.lightning_fixes import AtomicCheckpointIO
@@ -288,14 +297,13 @@ def test_another_seed_or_model_is_refused_and_other_changes_are_said(
     with pytest.raises(UserError, match=r"run\.seed was 3, is 4"):
         train(ToyTask(), train_loader(), validation_loader(), other_seed, settings(), True)
     wider = ToyTask()
-    wider.metadata["model"]["d_model"] = 32
+    wider.config = replace(wider.config, model=ModelSettings(32))
     config = run_config(tmp_path, "a")
     with pytest.raises(UserError, match=r"model\.d_model was 16, is 32"):
         train(wider, train_loader(), validation_loader(), config, settings(), True)
     with pytest.raises(UserError, match=r"seed 5.*6"):
         train(ToyTask(), train_loader(seed=6), validation_loader(), config, settings(), True)
     changed = ToyTask(OptimConfig(learning_rate=0.5))
-    changed.metadata["optim"]["learning_rate"] = 0.5
     train(changed, train_loader(), validation_loader(), config, settings(), True)
     assert "optim.learning_rate was 0.01, is 0.5" in capsys.readouterr().out
     assert (tmp_path / "a" / "config.step-00000004.yaml").is_file()
@@ -307,7 +315,7 @@ def test_other_weights_or_another_vocabulary_are_refused(tmp_path: Path) -> None
     other = ToyTask()
     other.model.last = torch.nn.Linear(16, 12)
     words = ToyTask()
-    words.metadata["data"]["n"] = 2
+    words.config = replace(words.config, data=DataSettings(2))
     words.metadata["vocabulary"] = ["a", "b", "c"]
     wordless = ToyTask()
     wordless.model.last = torch.nn.Linear(16, 10, bias=False)

@@ -145,7 +145,8 @@ def train(
     """Train with these settings of the run."""
     task.config = replace(task.config, run=run)
     task.metadata["run"] = to_plain(run)
-    return trainer_module.train(task, train_loader, validation_loader, trainer, resume)
+    loaders = train_loader, validation_loader
+    return trainer_module.train("toy", task.config, lambda *_: (task, *loaders), trainer, resume)
 
 
 def weights(task: TrainingModule) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from triptych.config.schema import (
     parser_for,
     prefer_int,
     split_config,
-    to_plain,
 )
 from triptych.domains.base import Domain
 from triptych.errors import UserError
@@ -37,43 +35,23 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     """Train and print the run's folder; raises UserError and TrainingStopped."""
     config, values, _ = read_run("train", domain, arguments, parser)
 
-    from triptych.training.run import checks
-    from triptych.training.run.processes import disconnected_by_refusal
+    from triptych.files.reading import rank_and_world
+    from triptych.training.engine.devices import out_of_memory_advice
+    from triptych.training.run import trainer
+    from triptych.training.run.checks import trainer_settings
 
     for sentence in unused_optimizer_settings(arguments, config.optim.optimizer):
         print(sentence, file=sys.stderr)
-    # These checks precede the reading of the data, which can take minutes.
-    trainer = checks.trainer_settings(values["trainer"])
-    probe = checks.probe_trainer(checks.check_settings(config, trainer))
-    with disconnected_by_refusal():
-        folder = _train(domain, config, values, probe)
-    if folder.exists() and probe.is_global_zero:
+    prepare, resume = partial(prepare_data, domain), values.get("resume", False)
+    if (initial := config.run.start.init_from) is not None and not resume:
+        check_checkpoint(initial, "run.start.init_from")
+    with out_of_memory_advice(memory_advice(config)):
+        folder = trainer.train(
+            domain.name, config, prepare, trainer_settings(values["trainer"]), resume
+        )
+    if folder.exists() and rank_and_world()[0] == 0:
         print(f"the run is in {folder}", file=sys.stderr)
     return 0
-
-
-def _train(domain: Domain, config: Any, values: Namespace, probe: Any) -> Path:
-    """Start the processes, read the data, train and return the run's folder."""
-    from triptych.training.engine.devices import out_of_memory_advice
-    from triptych.training.lightning_fixes import start_processes
-    from triptych.training.run import checks
-    from triptych.training.run.folder import check_run_folder
-    from triptych.training.run.processes import decided_by_rank_0, prepare_in_turn
-    from triptych.training.run.trainer import train
-
-    start_processes(probe)
-    resume = values.get("resume", False)
-    trainer = checks.trainer_settings(values["trainer"])
-    folder = Path(config.run.directory) / config.run.name
-    resumes = decided_by_rank_0(lambda: check_run_folder(folder, resume=resume))
-    vocabulary, config = given_vocabulary(
-        config, domain.name, folder if resumes else None, max_epochs=trainer.get("max_epochs")
-    )
-    prepare = partial(prepare_data, domain)
-    task, train_loader, validation_loader = prepare_in_turn(prepare, config, vocabulary)
-    checks.check_batches(probe, len(train_loader), len(validation_loader))
-    with out_of_memory_advice(memory_advice(config)):
-        return train(task, train_loader, validation_loader, trainer, resume=resume)
 
 
 def read_run(
@@ -185,51 +163,6 @@ def parser(domain: Domain) -> ArgumentParser:
         settings.groups["trainer"].title = "Arguments of Lightning's Trainer"
     hide_group_options(settings)
     return settings
-
-
-def given_vocabulary(
-    config: Any, domain: str, resumed: Path | None, *, max_epochs: int | None
-) -> tuple[Any, Any]:
-    """Return the vocabulary that comes with the initial weights, and the settings.
-
-    resumed: folder of the run to resume. The vocabulary is None where the run builds its own; the
-    settings of a resumed run keep the initial weights of its start. Raises UserError, before the
-    data are read, where the run cannot be resumed, where the weights belong to another model and
-    where a part to train is no part of it.
-    """
-    from triptych.training.finetune.initial import is_other_task, read_initial
-    from triptych.training.finetune.parts import check_parts
-    from triptych.training.run.checkpoint import core_weights
-    from triptych.training.run.resume import check_resumable, find_checkpoint
-
-    start, settings = config.run.start, to_plain(config)
-    if resumed is not None:
-        latest = find_checkpoint(resumed)
-        check_resumable(*latest, domain=domain, settings=settings, max_epochs=max_epochs)
-        header = latest[1]["triptych"]
-        before = header["run"]["start"]
-        if before["init_from"] is None:
-            return None, config
-        if start.init_from is None:
-            names = ("init_from", "init_vocabulary")
-            start = replace(start, **{name: before[name] for name in names})
-    elif start.init_from is None:
-        for name in ("train_only", "lora_rank"):
-            if getattr(config.run.finetune, name):
-                raise UserError(
-                    f"run.finetune.{name} is set without run.start.init_from, so that new random "
-                    "weights would never be trained; set run.start.init_from to a trained model"
-                )
-        return None, config
-    else:
-        check_checkpoint(start.init_from, "run.start.init_from")
-        content = read_initial(start.init_from, domain=domain, settings=settings)
-        if not is_other_task(content["triptych"], settings):
-            check_parts(config, core_weights(content["state_dict"]))
-        if start.init_vocabulary == "data":
-            return None, config
-        header = content["triptych"]
-    return header["vocabulary"], replace(config, run=replace(config.run, start=start))
 
 
 class Pack:

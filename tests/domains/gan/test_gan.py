@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -71,13 +72,12 @@ def go(
     config: Config, steps: int = STEPS, *, resume: bool = False, **trainer: Any
 ) -> dict[str, Any]:
     """Content of last.ckpt after the training."""
-    task, loader, batches = prepare(config)
     arguments = {
         "max_steps": steps, "val_check_interval": 3, "check_val_every_n_epoch": None,
         "accelerator": "cpu", "precision": "32-true", "enable_progress_bar": False,
         "log_every_n_steps": 1, "num_sanity_val_steps": 0, "gradient_clip_val": 1.0,
     }  # fmt: skip
-    folder = train(task, loader, batches, arguments | trainer, resume=resume)
+    folder = train("gan", config, prepare, arguments | trainer, resume=resume)
     return read_checkpoint(folder / "checkpoints" / "last.ckpt")
 
 
@@ -306,11 +306,12 @@ def test_several_processes_and_fp16_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task, _, _ = prepare(settings(tmp_path))
+    half = SimpleNamespace(precision="16-mixed", accumulate_grad_batches=1)
     with pytest.raises(UserError, match="precision 16"):
-        task.trainer_arguments({"precision": "16-mixed"})
+        task.adapt(half)  # type: ignore[arg-type]
     monkeypatch.setattr("triptych.domains.gan.task.rank_and_world", lambda: (0, 2))
     with pytest.raises(UserError, match="one process"):
-        task.setup("fit")
+        task.adapt(half)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("cut", [pytest.param(2, marks=pytest.mark.slow), 3])

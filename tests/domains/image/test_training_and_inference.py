@@ -197,10 +197,10 @@ def test_the_same_seed_builds_the_same_model(folder: Path) -> None:
 @pytest.mark.slow
 def test_training_learns_and_its_checkpoint_is_enough(folder: Path) -> None:
     config = settings(folder)
-    task, loader, batches = prepared(config)
+    task, _, batches = prepared(config)
     before = task.metrics(sum_scores(task, task.score, batches))["bits_per_dim"]
     trainer = {"max_steps": 120, "val_check_interval": 60, "check_val_every_n_epoch": None}
-    run = train(task, loader, batches, trainer | {"accelerator": "cpu"})
+    run = train("image", config, prepare, trainer | {"accelerator": "cpu"})
     grids = sorted((run / "samples").rglob("samples.png"))
     assert len(grids) == 2
 

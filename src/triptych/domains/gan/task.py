@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
@@ -44,7 +45,7 @@ class GanTrainingModule(TrainingModule):
         vocabulary = train.vocabulary()
         super().__init__(config.build_model(vocabulary), config, vocabulary)
         self.automatic_optimization = False
-        self._clipping: tuple[float | None, str | None] = (None, None)
+        self._largest_gradient: float | None = None
         self._losses: dict[str, Tensor] = {}
         self.fid = FrechetScore(train)
         self.validation = validation
@@ -56,23 +57,17 @@ class GanTrainingModule(TrainingModule):
             file=sys.stderr,
         )
 
-    def trainer_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Keep the arguments of gradient clipping, which Lightning refuses in this mode."""
-        if arguments.get("accumulate_grad_batches", 1) != 1:
+    def adapt(self, trainer: pl.Trainer) -> None:
+        """Take over the clipping of gradients, which Lightning refuses in this mode."""
+        if rank_and_world()[1] > 1:
+            raise UserError("a GAN is trained by one process only; set trainer.devices to 1")
+        if trainer.accumulate_grad_batches != 1:
             raise UserError(
                 "trainer.accumulate_grad_batches must be 1 for a GAN; raise data.batch_size"
             )
-        if str(arguments.get("precision")).startswith("16"):
+        if trainer.precision.startswith("16"):
             raise UserError("trainer.precision 16 does not train a GAN; use bf16-mixed or 32-true")
-        kept = dict(arguments)
-        self._clipping = tuple(
-            kept.pop(f"gradient_clip_{name}", None) for name in ("val", "algorithm")
-        )
-        return kept
-
-    def setup(self, stage: str) -> None:
-        if rank_and_world()[1] > 1:
-            raise UserError("a GAN is trained by one process only; set trainer.devices to 1")
+        self._largest_gradient, trainer.gradient_clip_val = trainer.gradient_clip_val, None
 
     def networks(self) -> dict[str, nn.Module]:
         """Return the networks by name, in the order of their updates."""
@@ -90,8 +85,7 @@ class GanTrainingModule(TrainingModule):
         if optimizer is self.trainer.optimizers[0]:
             for group in optimizer.param_groups:
                 group["lr"] *= self.config.discriminator_rate
-        value, algorithm = self._clipping
-        self.clip_gradients(optimizer, value, algorithm)
+        self.clip_gradients(optimizer, self._largest_gradient)
 
     def width(self) -> None:
         return None

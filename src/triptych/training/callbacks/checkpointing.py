@@ -25,8 +25,9 @@ class KeepCheckpoints(Checkpoint):
     (which a resumed run then skips), and with save_on_exception saves diverged weights.
     """
 
-    def __init__(self, task: TrainingModule, folder: Path, *, minutes: float) -> None:
-        self.task = task
+    task: TrainingModule
+
+    def __init__(self, folder: Path, *, minutes: float) -> None:
         self.last = folder / "last.ckpt"
         """Checkpoint that `--resume` reads."""
         self.best = folder / "best.ckpt"
@@ -45,6 +46,10 @@ class KeepCheckpoints(Checkpoint):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.best_value = state_dict["best_value"]
         self.best_step = state_dict["best_step"]
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        assert isinstance(pl_module, TrainingModule)
+        self.task = pl_module
 
     def on_train_start(self, *_: Any) -> None:
         self._saved_at = time.monotonic()

@@ -147,12 +147,8 @@ class TrainingModule(pl.LightningModule, ABC):
 
     # Optimisation
 
-    def trainer_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments for Lightning's Trainer out of those of the run.
-
-        Raises UserError for one that the module does not support.
-        """
-        return arguments
+    def adapt(self, trainer: pl.Trainer) -> None:
+        """Adapt Lightning's Trainer to the module; UserError for a setting that it cannot have."""
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
         """Return the optimiser; `on_before_optimizer_step` sets its learning rate."""

@@ -1,21 +1,36 @@
-"""What a new run starts with: the weights of a trained model, or word vectors."""
+"""What a run starts with: its checkpoint, the weights of a trained model, or word vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from triptych import pretrained
+from triptych.config.schema import to_plain
 from triptych.errors import UserError
 from triptych.training.callbacks.progress import say
 from triptych.training.engine.module import TrainingModule
 from triptych.training.finetune.lora import is_adapter, merge_adapters
+from triptych.training.finetune.parts import check_parts
 from triptych.training.finetune.rows import RowMap, place_vectors, with_rows
-from triptych.training.run.checkpoint import ModelSettings, check_domain, read_checkpoint
-from triptych.training.run.resume import changes, listed, misfit, settings_of
+from triptych.training.run.checkpoint import (
+    ModelSettings,
+    check_domain,
+    core_weights,
+    read_checkpoint,
+)
+from triptych.training.run.resume import (
+    changes,
+    check_resumable,
+    find_checkpoint,
+    listed,
+    misfit,
+)
+from triptych.training.run.settings import RunSettings
 
 OPTION = "run.start.init_from"
 """Setting that names the checkpoint."""
@@ -24,9 +39,54 @@ SIZES = ("n_layers", "d_model", "n_heads", "d_ff")
 """Last parts of the names of settings that determine a model's sizes."""
 
 
-def is_other_task(header: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
-    """Return whether the model of a checkpoint has another task than a run of these settings."""
-    return any(change.name == "task.class_path" for change in changes(header, settings))
+class Start(NamedTuple):
+    """What a run starts with, as far as it is known before its data are read."""
+
+    config: RunSettings
+    """Settings of the run; a resumed one keeps the initial weights of its beginning."""
+    vocabulary: Any = None
+    """Vocabulary that comes with the weights; None where the run builds its own."""
+    initial: dict[str, Any] | None = None
+    """Content of the checkpoint `run.start.init_from` of a new run."""
+    resumed: tuple[Path, dict[str, Any]] | None = None
+    """Checkpoint to continue from, and its content."""
+
+
+def find_start(
+    domain: str, config: RunSettings, folder: Path | None, *, max_epochs: int | None
+) -> Start:
+    """Return what a run starts with.
+
+    folder: of the run to resume; None for a new one. Raises UserError where the run cannot be
+    resumed, where the initial weights belong to another model and where a part to train is no part
+    of it.
+    """
+    start, settings = config.run.start, to_plain(config)
+    if folder is not None:
+        path, content = find_checkpoint(folder)
+        check_resumable(path, content, domain=domain, settings=settings, max_epochs=max_epochs)
+        header = content["triptych"]
+        before = header["run"]["start"]
+        if start.init_from is None and before["init_from"] is not None:
+            names = ("init_from", "init_vocabulary")
+            start = replace(start, **{name: before[name] for name in names})
+            config = replace(config, run=replace(config.run, start=start))
+        vocabulary = header["vocabulary"] if before["init_from"] is not None else None
+        return Start(config, vocabulary, resumed=(path, content))
+    if start.init_from is None:
+        for name in ("train_only", "lora_rank"):
+            if getattr(config.run.finetune, name):
+                raise UserError(
+                    f"run.finetune.{name} is set without run.start.init_from, so that new random "
+                    "weights would never be trained; set run.start.init_from to a trained model"
+                )
+        return Start(config)
+    content = read_initial(start.init_from, domain=domain, settings=settings)
+    header = content["triptych"]
+    if all(change.name != "task.class_path" for change in changes(header, settings)):
+        check_parts(config, core_weights(content["state_dict"]))
+    own = start.init_vocabulary == "data"
+    return Start(config, None if own else header["vocabulary"], initial=content)
 
 
 def read_initial(name: str, *, domain: str, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,17 +111,16 @@ def read_initial(name: str, *, domain: str, settings: Mapping[str, Any]) -> dict
     return {**content, "state_dict": merge_adapters(content["state_dict"], alpha)}
 
 
-def initialize_from(task: TrainingModule, name: str) -> None:
+def initialize_from(task: TrainingModule, content: dict[str, Any]) -> None:
     """Load the weights of a checkpoint into a new run (of best.ckpt their moving average).
 
-    Optimiser, schedule and data order begin anew. Prints model settings that differ, and with the
-    vocabulary of the data how many of its symbols are new. Raises UserError if a size, the
-    vocabulary or a weight does not fit, and where weights that start anew would not be trained.
+    content: of `read_initial`. Optimiser, schedule and data order begin anew. Prints model
+    settings that differ, and with the vocabulary of the data how many of its symbols are new.
+    Raises UserError if the vocabulary or a weight does not fit, and where weights that start anew
+    would not be trained.
     """
-    settings = settings_of(task)
-    content = read_initial(name, domain=task.domain, settings=settings)
-    header = content["triptych"]
-    altered = [change for change in changes(header, settings) if change.alters_model()]
+    header, name = content["triptych"], str(task.config.run.start.init_from)
+    altered = [c for c in changes(header, to_plain(task.config)) if c.alters_model()]
     why = listed(altered, "; settings that differ: ")
     own = task.state_dict()
     weights, new = task.initial_weights(header, content["state_dict"])

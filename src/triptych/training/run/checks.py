@@ -1,4 +1,4 @@
-"""Checks of a run's settings, all before its data are read, and the arguments for Lightning."""
+"""Checks of a run's settings, most before its data are read, and Lightning's Trainer."""
 
 from __future__ import annotations
 
@@ -6,17 +6,23 @@ import argparse
 import functools
 import inspect
 import math
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException
+from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.strategies import DDPStrategy, SingleDeviceStrategy
 
 from triptych.errors import UserError, nearest
 from triptych.training.engine.devices import choose_precision, uses_cuda
-from triptych.training.lightning_fixes import copies_this_process, quiet_lightning
+from triptych.training.lightning_fixes import (
+    AtomicCheckpointIO,
+    copies_this_process,
+    profiler_of,
+)
 from triptych.training.run.settings import RunSettings
 
 PARAMETERS = inspect.signature(pl.Trainer.__init__).parameters
@@ -158,45 +164,61 @@ def check_compiler(device: str) -> None:
         ) from error
 
 
-def probe_trainer(arguments: dict[str, Any]) -> pl.Trainer:
-    """Return a Trainer that is built to find out whether Lightning refuses the arguments.
+def build_trainer(config: RunSettings, trainer: dict[str, Any], keep: Checkpoint) -> pl.Trainer:
+    """Return Lightning's Trainer of a run; what depends on the data is added to it later.
 
-    arguments: from `check_settings`. The probe keeps a strategy object among them, so the run needs
-    new arguments. Raises UserError for values that Lightning refuses, at once or in its first step.
+    trainer: its arguments as the user gives them. keep: writes the checkpoints. Raises UserError
+    as `check_settings`, and for values that Lightning refuses, at once or in its first step.
     """
-    quiet_lightning()
-    own = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False}
+    arguments = check_settings(config, trainer)
+    folder = Path(config.run.directory) / config.run.name
+    own = {
+        "profiler": profiler_of(arguments.get("profiler"), folder),
+        "callbacks": [keep, *_listed(trainer.get("callbacks"))],
+        "logger": _listed(trainer.get("logger")),
+        "plugins": [AtomicCheckpointIO(), *_listed(trainer.get("plugins"))],
+        "default_root_dir": str(folder),
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
     try:
-        probe = pl.Trainer(**{**arguments, **own, "enable_progress_bar": False})
+        built = pl.Trainer(**{**arguments, **own})
     except _REFUSALS as error:
         names = [f"trainer.{name}" for name in arguments if name in str(error)]
         about = f" ({', '.join(names)})" if names else ""
         raise UserError(f"Lightning's Trainer refuses its settings{about}: {error}") from error
-    if copies_this_process(probe):
+    if copies_this_process(built):
         raise UserError(
             f"trainer.strategy {arguments.get('strategy', 'auto')} trains in copies of this "
             "process (fork or spawn), which Triptych does not support; expected another, such as "
             "ddp"
         )
-    return probe
+    return built
 
 
-def check_batches(probe: pl.Trainer, n_train: int, n_validation: int) -> None:
+def _listed(value: Any) -> list[Any]:
+    """Return an argument of the Trainer as a list: empty for None, True and False."""
+    if value is None or isinstance(value, bool):
+        return []
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def check_batches(trainer: pl.Trainer, n_train: int, n_validation: int) -> None:
     """Raise UserError where a limit leaves no batch, or where no epoch is long enough to validate.
 
     n_train, n_validation: batches of each process.
     """
     left = {}
     for name, each in (("train", n_train), ("val", n_validation)):
-        limit = getattr(probe, f"limit_{name}_batches")
+        limit = getattr(trainer, f"limit_{name}_batches")
         left[name] = min(each, limit) if isinstance(limit, int) else int(each * limit)
         if limit > 0 and left[name] == 0:
             raise UserError(
                 f"trainer.limit_{name}_batches is {limit}, which leaves none of {each} batches; "
                 f"expected at least {math.ceil(1000 / each) / 1000:g}, or a whole number of batches"
             )
-    interval = probe.val_check_interval
-    validates = probe.check_val_every_n_epoch is not None and left["val"] > 0
+    interval = trainer.val_check_interval
+    validates = trainer.check_val_every_n_epoch is not None and left["val"] > 0
     if validates and isinstance(interval, int) and interval > left["train"]:
         raise UserError(
             f"trainer.val_check_interval is {interval}, but an epoch has {left['train']} batches: "

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from triptych.config.schema import to_plain
 from triptych.errors import UserError
 from triptych.files.reading import rank_and_world
 from triptych.training.callbacks.progress import say
@@ -65,11 +66,6 @@ def changes(header: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Chan
     ]
 
 
-def settings_of(task: TrainingModule) -> dict[str, Any]:
-    """Return the settings of a run as JSON types."""
-    return {name: task.metadata[name] for name in vars(task.config)}
-
-
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
     """Return settings by their path: {"model": {"d_model": 64}} gives {"model.d_model": 64}."""
     if isinstance(value, Mapping) and value:
@@ -120,17 +116,16 @@ def check_resumable(
     domain: str,
     settings: Mapping[str, Any],
     max_epochs: int | None,
-) -> list[Change]:
-    """Return the settings that have changed since the checkpoint; UserError if they cannot.
+) -> None:
+    """Raise UserError where a run of these settings cannot continue from the checkpoint.
 
     settings: of the run, JSON types. Needs neither data nor model.
     """
     header = content["triptych"]
     check_domain(header, domain, path)
-    changed = changes(header, settings)
     refused = [
         f"{change} ({REFUSED.get(change.name, 'a model cannot change')})"
-        for change in changed
+        for change in changes(header, settings)
         if change.alters_model() or change.name in REFUSED
     ]
     if refused:
@@ -141,7 +136,6 @@ def check_resumable(
             f"{path} is in epoch {done + 1}, but trainer.max_epochs is {max_epochs}; expected at "
             f"least {done + 1}, or -1 for no limit"
         )
-    return changed
 
 
 def resume(
@@ -149,17 +143,14 @@ def resume(
     loader: ResumableLoader,
     path: Path,
     content: dict[str, Any],
-    max_epochs: int | None,
 ) -> int:
-    """Check that the checkpoint fits the run, set the loader's position and return the step.
+    """Set the loader's position to the checkpoint's and return the step.
 
-    Raises UserError if domain, vocabulary, model, seed or training items differ. Prints other
-    settings that differ; the new ones are used.
+    Prints the settings that have changed; the new ones are used. Raises UserError if vocabulary,
+    weights or training items differ.
     """
     header = content["triptych"]
-    changed = check_resumable(
-        path, content, domain=task.domain, settings=settings_of(task), max_epochs=max_epochs
-    )
+    changed = changes(header, to_plain(task.config))
     why = listed((c for c in changed if c.name.startswith("data.")), " (", ")")
     if header["vocabulary"] != task.metadata["vocabulary"]:
         raise UserError(f"{path} has another vocabulary than this run{why}; it cannot be resumed")

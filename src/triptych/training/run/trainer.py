@@ -22,20 +22,13 @@ from triptych.training.callbacks.ema import WeightAverage
 from triptych.training.callbacks.progress import ShowProgress, clock, say
 from triptych.training.callbacks.signals import StopOnSignal
 from triptych.training.engine.module import TrainingModule
-from triptych.training.finetune.initial import initialize_from, start_from_vectors
-from triptych.training.lightning_fixes import (
-    AtomicCheckpointIO,
-    Patience,
-    profiler_of,
-    quiet_lightning,
-    start_processes,
-)
-from triptych.training.loading.loader import FixedBatches, ResumableLoader
+from triptych.training.finetune.initial import find_start, initialize_from, start_from_vectors
+from triptych.training.lightning_fixes import Patience, quiet_lightning, start_processes
 from triptych.training.loggers.csv import CsvMetrics
 from triptych.training.loggers.tensorboard import check_tensorboard, open_tensorboard
 from triptych.training.loggers.wandb import open_wandb
 from triptych.training.run.checkpoint import code_commit, versions
-from triptych.training.run.checks import check_settings
+from triptych.training.run.checks import build_trainer, check_batches
 from triptych.training.run.folder import (
     Resume,
     check_run_folder,
@@ -45,61 +38,63 @@ from triptych.training.run.folder import (
     write_config,
     write_versions,
 )
-from triptych.training.run.processes import decided_by_rank_0
-from triptych.training.run.resume import find_checkpoint
+from triptych.training.run.processes import (
+    Prepare,
+    decided_by_rank_0,
+    disconnected_by_refusal,
+    prepare_in_turn,
+)
 from triptych.training.run.resume import resume as resume_run
+from triptych.training.run.settings import RunSettings
 
 
+@disconnected_by_refusal()
 def train(
-    task: TrainingModule,
-    train_loader: ResumableLoader,
-    validation_loader: FixedBatches,
+    domain: str,
+    config: RunSettings,
+    prepare: Prepare,
     trainer: dict[str, Any],
     resume: Resume = False,
 ) -> Path:
-    """Train the task and return the run's folder.
+    """Train a model and return the run's folder.
 
-    trainer: arguments of Lightning's Trainer (max_steps, devices, strategy, ...). resume: continue
-    from last.ckpt of the run, or from best.ckpt if that is damaged; "auto": if there is one.
+    domain: its name. prepare: `Domain.prepare`, which reads the data and seeds torch before it
+    builds the model; random numbers of the training depend on run.seed alone. trainer: arguments of
+    Lightning's Trainer (max_steps, devices, strategy, ...). resume: continue from last.ckpt of the
+    run, or from best.ckpt if that is damaged; "auto": if there is one.
 
     The folder contains config.yaml, versions.json, metrics.csv, samples/, checkpoints/best.ckpt and
     checkpoints/last.ckpt; fast_dev_run leaves none. Raises UserError before the first step for
-    anything refused; Diverged, SaveFailed or Interrupted if the run ends early. The caller seeds
-    torch before it builds the model; random numbers of the training depend on run.seed alone.
+    anything refused, for most settings before the data are read; Diverged, SaveFailed or
+    Interrupted if the run ends early.
     """
     quiet_lightning()
+    if config.run.log.tensorboard:
+        check_tensorboard()
+    folder = Path(config.run.directory) / config.run.name
+    keep = KeepCheckpoints(folder / "checkpoints", minutes=config.run.save_minutes)
+    lightning = build_trainer(config, trainer, keep)
+    start_processes(lightning)
+    resumes = decided_by_rank_0(lambda: check_run_folder(folder, resume=resume))
+    max_epochs = trainer.get("max_epochs")
+    start = find_start(domain, config, folder if resumes else None, max_epochs=max_epochs)
+    config, run = start.config, start.config.run
+    task, train_loader, validation_loader = prepare_in_turn(prepare, config, start.vocabulary)
+    check_batches(lightning, len(train_loader), len(validation_loader))
+    task.adapt(lightning)
     # Objects among the Trainer's arguments, such as callbacks, become text.
     task.metadata["trainer"] = json.loads(json.dumps(trainer, default=str))
-    run = task.config.run
-    if run.log.tensorboard:
-        check_tensorboard()
-    arguments = task.trainer_arguments(check_settings(task.config, trainer))
-    precision = arguments["precision"]
-    folder = Path(run.directory) / run.name
-    trial = bool(arguments.get("fast_dev_run"))
     stop = StopOnSignal(task)
-    keep = KeepCheckpoints(task, folder / "checkpoints", minutes=run.save_minutes)
-    callbacks: list[Callback] = [stop, keep]
+    callbacks: list[Callback] = [stop]
     if task.optim.ema_decay:
         callbacks.append(WeightAverage(task.optim.ema_decay))
     if (patience := run.early_stopping_patience) is not None:
         callbacks.append(Patience(f"val/{task.monitor}", mode=task.monitor_mode, patience=patience))
-    if arguments.pop("enable_progress_bar", True):
+    if trainer.get("enable_progress_bar", True):
         callbacks.append(ShowProgress(task))
-    arguments["profiler"] = profiler_of(arguments.get("profiler"), folder)
-    lightning = pl.Trainer(
-        **arguments,
-        callbacks=callbacks + _listed(trainer.get("callbacks")),
-        logger=_listed(trainer.get("logger")),
-        plugins=[AtomicCheckpointIO(), *_listed(trainer.get("plugins"))],
-        default_root_dir=str(folder),
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
-    start_processes(lightning)
-    resumes = decided_by_rank_0(lambda: check_run_folder(folder, resume=resume))
-    latest = find_checkpoint(folder) if resumes else None
+    lightning.callbacks[:0] = callbacks  # type: ignore[attr-defined]
     first = lightning.is_global_zero
+    trial = bool(lightning.fast_dev_run)  # type: ignore[attr-defined]
     is_new = first and not is_occupied(folder)
     full = False  # the memory of a GPU; the run starts again with smaller batches
 
@@ -109,11 +104,12 @@ def train(
 
     with stop.installed(), deleted_unless(folder_is_kept, folder):
         step = 0
+        precision = str(lightning.precision)
         facts: dict[str, Any] = {"precision": precision}
-        if latest is not None:
-            step = resume_run(task, train_loader, *latest, arguments.get("max_epochs"))
-        elif run.start.init_from is not None:
-            initialize_from(task, run.start.init_from)
+        if start.resumed is not None:
+            step = resume_run(task, train_loader, *start.resumed)
+        elif start.initial is not None:
+            initialize_from(task, start.initial)
         elif run.start.word_vectors is not None:
             frozen = run.start.freeze_word_vectors
             facts["word_vectors"] = start_from_vectors(task, run.start.word_vectors, freeze=frozen)
@@ -136,7 +132,7 @@ def train(
                 task,
                 train_dataloaders=train_loader,
                 val_dataloaders=validation_loader,
-                ckpt_path=str(latest[0]) if latest is not None else None,
+                ckpt_path=str(start.resumed[0]) if start.resumed else None,
             )
         except torch.OutOfMemoryError:
             full = True
@@ -208,10 +204,3 @@ def _introduce(task: TrainingModule, trainer: pl.Trainer, folder: Path, precisio
 
 def _size(task: TrainingModule) -> int:
     return sum(parameter.numel() for parameter in task.parameters())
-
-
-def _listed(value: Any) -> list[Any]:
-    """Return an argument of the Trainer as a list: empty for None, True and False."""
-    if value is None or isinstance(value, bool):
-        return []
-    return list(value) if isinstance(value, (list, tuple)) else [value]
