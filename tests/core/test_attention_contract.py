@@ -89,6 +89,12 @@ def test_stepping_is_the_forward_pass_at_every_position(example: Example) -> Non
     torch.testing.assert_close(stepped, layer(x, context(x)), **EXACT)
 
 
+@every_example
+def test_a_checkpoint_holds_what_is_trained(example: Example) -> None:
+    layer = build(example)
+    assert layer.state_dict().keys() == dict(layer.named_parameters()).keys()
+
+
 @every_causal_example
 @pytest.mark.parametrize("capacity", [1, 4])
 def test_steps_on_cache_views_are_the_forward_pass(example: Example, capacity: int) -> None:

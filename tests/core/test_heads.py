@@ -51,6 +51,10 @@ def test_the_masses_of_all_pixels_sum_to_one(levels: int, channels: int, spread:
     assert total == pytest.approx(1.0, abs=1e-9)
 
 
+def test_a_pixel_in_colour_has_the_published_number_of_parameters() -> None:
+    assert MixtureOfLogistics().build(4, levels=256, channels=3).n_parameters == 100
+
+
 def test_the_components_of_a_new_mixture_are_spread_over_the_range() -> None:
     head = MixtureOfLogisticsHead(4, levels=256, channels=3, components=3)
     mixture, means, scales, coefficients = head(torch.zeros(4)).view(-1, 3).split([1, 3, 3, 3])

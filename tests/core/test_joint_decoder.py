@@ -135,6 +135,7 @@ def test_the_source_is_read_once() -> None:
 
 
 def test_unequal_sources_are_refused_in_decoding() -> None:
+    assert not JointDecoder.decodes_padded_sources
     each, (source, padding, _) = model(), batch()
     with pytest.raises(ValueError, match="one length"):
         each.encode(source, padding)

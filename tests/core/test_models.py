@@ -255,6 +255,9 @@ def test_a_translator_steps_as_it_trains(share: str, norm: str) -> None:
 def test_source_padding_changes_nothing() -> None:
     model = translator()
     source, target = torch.randint(9, (1, 5)), torch.randint(9, (1, 4))
+    assert model.decodes_padded_sources
+    assert model.source_has_attention
+    assert model.bytes_per_position() == 2 * model.decoder.n_layers * D * 8
     longer = torch.cat([source, torch.full((1, 70), 8)], dim=1)
     padding = torch.arange(75).unsqueeze(0) >= 5
     torch.testing.assert_close(model(longer, padding, target), model(source, None, target), **EXACT)

@@ -317,3 +317,7 @@ def test_small_steps_run_in_one_thread(
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_request_of_nothing_is_one_empty_row(model: DecoderOnly) -> None:
+    assert generate(model, SampleRequest()).shape == (1, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,15 @@ from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import Sampling, sample_value
 from triptych.domains.image.config import Config
-from triptych.domains.image.domain import HALVES
+from triptych.domains.image.domain import HALVES, ImageSampleOptions
 from triptych.domains.image.given import filled_pixels, read_pictures
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.model import ImageTransformer, ModelConfig
 from triptych.domains.pictures import render
+from triptych.domains.pictures.options import SAMPLE
 from triptych.errors import UserError
+from triptych.files.results import OutputFolder
+from triptych.types import Progress
 
 SHAPE, LEVELS = (4, 6, 3), 5
 
@@ -169,3 +173,58 @@ def test_settings_that_cannot_be_resampled_are_refused() -> None:
         )
     with pytest.raises(UserError, match="labels are needed"):
         model_of().complete(images, filled)
+
+
+def options_of(out: Path, **options: Any) -> ImageSampleOptions:
+    return ImageSampleOptions(checkpoint="model.ckpt", out=str(out), **options)
+
+
+def test_options_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    both = {"complete": "a.png", "mask": "top"}
+    for wrong in (
+        both | {"upscale": "b.png"}, {"complete": "a.png"}, {"mask": "top"}, {"passes": 0},
+        both | {"mask": "middle"},
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=f"{'|'.join(wrong)}"):
+            options_of(tmp_path, **wrong)
+    named = options_of(tmp_path, complete="a.png", mask="m.png", passes=0)
+    assert named.input_files().keys() == {"complete", "mask"}
+    assert len(named.output_names()) == 1
+    assert options_of(tmp_path, complete=str(tmp_path), mask="top").input_files() == {}
+    assert len(options_of(tmp_path, count=3).output_names()) == 4
+
+
+@pytest.mark.parametrize("label", [None, 1])
+def test_pictures_of_a_folder_are_completed_one_row_each(tmp_path: Path, label: int | None) -> None:
+    (tmp_path / "c").mkdir()
+    values, steps = pictures(2), []
+    for number, pixels in enumerate(values):
+        render.write_png(tmp_path / "c" / f"{number}.png", render.to_bytes(pixels, LEVELS))
+
+    def report(what: str, *, at_most: bool = False) -> Progress:
+        return lambda done, total: steps.append((done, total))
+
+    model, out = model_of(), OutputFolder(str(tmp_path / "out"), overwrite=False)
+    options = options_of(
+        out.path, complete=str(tmp_path / "c"), mask="top", count=2, label=label, seed=5, passes=1
+    )
+    model.write_samples(options, out, report)
+    filled = filled_pixels("top", 4, 6).numpy()
+    labels = [2, 2] if label is None else [label, label]
+    expected = model.complete(values, filled, count=2, labels=labels, seed=5, passes=1)
+    found = [np.asarray(Image.open(out.path / SAMPLE.format(n))) for n in range(4)]
+    written = render.to_bytes(expected.reshape(4, *SHAPE), LEVELS)
+    assert (np.stack(found) == written).all()
+    done, total = zip(*steps, strict=True)
+    assert list(done) == sorted(done)
+    assert 0 < done[0] < total[0] // 2 < done[-1] <= total[-1]
+    with pytest.raises(UserError, match="already holds"):
+        model.write_samples(options, out, report)
+    if label is None:
+        (tmp_path / "c").rename(tmp_path / "unknown")
+        with pytest.raises(UserError, match="the class of"):
+            model.write_samples(
+                replace(options, complete=str(tmp_path / "unknown"), out="o"),
+                OutputFolder(str(tmp_path / "o"), overwrite=False),
+                report,
+            )
