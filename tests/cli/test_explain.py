@@ -22,7 +22,7 @@ def few_frames(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_list_has_every_figure_and_its_sentence(cli) -> None:
-    answer = cli("explain", "--list")
+    answer = cli("explain")
     assert answer.code == 0
     assert [line.split()[0] for line in answer.out.splitlines()] == list(descriptions())
 
@@ -143,7 +143,7 @@ def test_the_example_class_is_one_of_the_model() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], ["needs the name of a figure"]),
+        (["--out", "a"], ["required: name"]),
         (["masks", "--out", "a"], ["no figure 'masks'", "did you mean mask?"]),
         (["mask"], ["explain mask needs a folder", "--out DIR"]),
         (["mask", "--out", ""], ["--out is empty"]),

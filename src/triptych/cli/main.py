@@ -117,8 +117,8 @@ COMMANDS = {
             needs_domain=False, place="triptych.cli.shipped:Completion",
         ),
         Command(
-            "explain", "NAME --out DIR",
-            "draw a figure of the lectures (--list shows their names)", needs_domain=False,
+            "explain", "[NAME --out DIR]",
+            "list the figures of the lectures, or draw one", needs_domain=False,
         ),
         Command(
             "complexity", "DOMAIN --config FILE",
