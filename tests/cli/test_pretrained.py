@@ -240,4 +240,4 @@ def test_the_list_and_the_card(cli, refused, folder: Path) -> None:
 def test_data_that_are_elsewhere_are_asked_for(cli, folder: Path) -> None:
     answer = cli("evaluate", "music", "--checkpoint", "pretrained:tiny-music")
     assert answer.code == 2
-    assert "does not exist; give the folder of the data with --data" in answer.err
+    assert "does not exist; set --data to the folder of your data" in answer.err

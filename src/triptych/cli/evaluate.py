@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import ArgumentParser
 
-from triptych.cli.options import open_model, options_parser, read_options
+from triptych.cli.options import data_advice, open_model, options_parser, read_options
 from triptych.domains.base import Domain, TrainedModel
 from triptych.domains.options import EvaluateOptions, counted
 from triptych.errors import UserError
 from triptych.files.progress import ProgressLine
 from triptych.files.results import check_result_file, json_bytes, write_atomically
-from triptych.tools import recipes
 from triptych.version import __version__
 
 if TYPE_CHECKING:
@@ -71,17 +70,9 @@ def score(model: TrainedModel, options: EvaluateOptions, what: str) -> Evaluatio
     """Score the split that the options name, with a progress line."""
     from triptych.training.engine.devices import out_of_memory_advice
 
-    try:
-        with out_of_memory_advice("lower --batch_size"):
-            return model.score_split(options, ProgressLine(what))
-    except UserError as error:
-        recipes.advise(error)
-        source = getattr(model.data_settings, "source", None)
-        folder = getattr(source, "directory", None)
-        moved = folder is not None and not Path(folder).expanduser().exists()
-        if options.data is None and moved and "--data" not in str(error):
-            raise UserError(f"{error}; give the folder of the data with --data") from error
-        raise
+    data = model.data_settings if options.data is None else None
+    with data_advice(data, "--data"), out_of_memory_advice("lower --batch_size"):
+        return model.score_split(options, ProgressLine(what))
 
 
 def result_paths(options: EvaluateOptions, *, overwrite: bool) -> dict[str, Path]:

@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jsonargparse import ArgumentParser
+
+import triptych
+from triptych.cli.options import check_checkpoint, import_plugin, parser_of
+from triptych.config.schema import build, parse_settings
 from triptych.errors import UserError
 from triptych.files.progress import aligned
+from triptych.files.results import OutputFolder
 from triptych.tools.explain.figure import ALL, MODELS, ExplainOptions, descriptions, find_figure
-
-if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser
 
 
 def parser() -> ArgumentParser:
     """Return the parser of the name and the options."""
-    from triptych.cli.options import OVERWRITE
-    from triptych.config.schema import parser_for
-
-    parser = parser_for(
-        ExplainOptions,
-        prog="triptych explain",
-        description=f"{ExplainOptions.description} `triptych explain` lists their names.",
-        config=False,
-    )
+    parser = parser_of(ExplainOptions, "triptych explain")
     parser.usage = "%(prog)s [NAME --out DIR] [OPTIONS]"
     parser.add_argument("name", metavar="NAME", help=f"Name of a figure, or {ALL} for every one.")
-    parser.add_argument(
-        f"--{OVERWRITE}", action="store_true", help="Replace figures of the same names in --out."
-    )
     return parser
 
 
@@ -44,13 +36,8 @@ def run(arguments: Sequence[str]) -> int:
         print(*aligned([*descriptions().items()]), sep="\n")
         return 0
 
-    import triptych
-    from triptych.cli.options import OVERWRITE, check_checkpoint, import_plugin
-    from triptych.config.schema import build, parse_settings
-    from triptych.files.results import OutputFolder
-
     values, locate = parse_settings(parser(), arguments)
-    name, options = values["name"], build(ExplainOptions, values, locate=locate)
+    name, options = values.name, build(ExplainOptions, values, locate=locate)
     figures = [find_figure(one) for one in (descriptions() if name == ALL else [name])]
     if name != ALL:
         figures[0].check_options(options)
@@ -58,7 +45,7 @@ def run(arguments: Sequence[str]) -> int:
         check_checkpoint(options.checkpoint)
     out = None
     if options.out is not None:
-        out = OutputFolder(options.out, overwrite=values[OVERWRITE])
+        out = OutputFolder(options.out, overwrite=values.overwrite)
         out.check_free([figure.file for figure in figures])
     elif any(figure.suffix != ".txt" for figure in figures):
         raise UserError(f"explain {name} needs a folder for its figure; give one with --out DIR")

@@ -9,8 +9,7 @@ from importlib import import_module
 import yaml
 from jsonargparse import ArgumentParser
 
-from triptych.cli.options import OVERWRITE, options_parser
-from triptych.config.schema import build, parse_settings
+from triptych.cli.options import options_parser, read_options
 from triptych.domains.base import Domain
 from triptych.errors import UserError
 from triptych.files.results import check_result_file
@@ -25,10 +24,8 @@ def parser(domain: Domain) -> ArgumentParser:
 
 def run(domain: Domain, arguments: Sequence[str]) -> int:
     """Write the settings file and print what was found; raises UserError for bad input."""
-    values, locate = parse_settings(parser(domain), arguments)
-    assert domain.new_run_options is not None
-    options = build(domain.new_run_options, values, locate=locate)
-    out = check_result_file(options.out, "out", replaces=bool(values.get(OVERWRITE)))
+    options, overwrite = read_options("new-run", domain, arguments)
+    out = check_result_file(options.out, "out", replaces=overwrite)
 
     from triptych.files.results import write_atomically
     from triptych.tools.new_run.suggest import estimate, header_lines, suggested

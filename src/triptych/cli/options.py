@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -24,22 +25,26 @@ from triptych.domains.options import ModelOptions
 from triptych.errors import UserError
 from triptych.files.progress import ProgressLine
 from triptych.files.results import OutputFolder, check_input_file
+from triptych.tools import configs, recipes
+from triptych.tools.download import catalogue
 
-OVERWRITE = "overwrite"
+
+def parser_of(options: Any, prog: str) -> ArgumentParser:
+    """Return the parser of a class of options, with --overwrite if the class has a text for it."""
+    parser = parser_for(options, prog=prog, description=options.description, config=False)
+    if options.overwrite_help is not None:
+        parser.add_argument("--overwrite", action="store_true", help=options.overwrite_help)
+    return parser
 
 
 def options_parser(command: str, domain: Domain) -> ArgumentParser:
     """Return the parser of a command's options."""
-    options: type[ModelOptions] = getattr(domain, COMMANDS[command].options)
-    parser = parser_for(
-        options,
-        prog=f"triptych {command} {domain.name}",
-        description=options.description,
-        config=False,
-    )
-    if options.overwrite_help is not None:
-        parser.add_argument(f"--{OVERWRITE}", action="store_true", help=options.overwrite_help)
-    return parser
+    return parser_of(options_class(command, domain), f"triptych {command} {domain.name}")
+
+
+def options_class(command: str, domain: Domain) -> Any:
+    """Return the class of a command's options in a domain."""
+    return getattr(domain, COMMANDS[command].options)
 
 
 def read_options(command: str, domain: Domain, arguments: Sequence[str]) -> tuple[Any, bool]:
@@ -48,13 +53,14 @@ def read_options(command: str, domain: Domain, arguments: Sequence[str]) -> tupl
     Raises UserError for an unknown option, an impossible value and a missing input file.
     """
     values, locate = parse_settings(options_parser(command, domain), arguments)
-    options: ModelOptions = build(getattr(domain, COMMANDS[command].options), values, locate=locate)
-    check_checkpoint(options.checkpoint)
-    import_plugin(options.plugin)
-    for option, expected in options.input_files().items():
-        if (value := getattr(options, option)) is not None:
-            check_input_file(value, option, expected=expected)
-    return options, bool(values.get(OVERWRITE))
+    options = build(options_class(command, domain), values, locate=locate)
+    if isinstance(options, ModelOptions):
+        check_checkpoint(options.checkpoint)
+        import_plugin(options.plugin)
+        for option, expected in options.input_files().items():
+            if (value := getattr(options, option)) is not None:
+                check_input_file(value, option, expected=expected)
+    return options, values.get("overwrite", False)
 
 
 def check_checkpoint(path: str, option: str = "checkpoint") -> Path:
@@ -96,6 +102,30 @@ def open_model(domain: Domain, options: Any) -> TrainedModel:
     model = triptych.load(options.checkpoint, device=options.device, domain=domain.name)
     dtype: Any = getattr(options, "dtype", "fp32")
     return model if dtype == "fp32" else model.with_dtype(dtype)
+
+
+@contextmanager
+def data_advice(data: Any, option: str, domain: str | None = None) -> Iterator[None]:
+    """Say in the refusal of data whose folder is missing how to get them.
+
+    data: settings of the data. option: names their folder. domain: whose configs without files are
+    an alternative.
+    """
+    try:
+        yield
+    except UserError as error:
+        recipes.advise(error)
+        folder = getattr(getattr(data, "source", None), "directory", None)
+        if folder is None or Path(folder).expanduser().exists() or option in str(error):
+            raise
+        known = catalogue.of_folder(folder)
+        fetch = f" (`triptych data fetch {known.name}` downloads them)" if known else ""
+        free = sorted(configs.without_files(domain), key=len)[:3] if domain else []
+        listed = f"such as {', '.join(free)}; `triptych configs {domain}` marks them with *"
+        others = f", or take a config that reads no files ({listed})" if free else ""
+        raise UserError(
+            f"{error}; set {option} to the folder of your data{fetch}{others}"
+        ) from error
 
 
 @dataclass(frozen=True)

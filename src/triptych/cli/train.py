@@ -11,7 +11,7 @@ from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 
-from triptych.cli.options import check_checkpoint
+from triptych.cli.options import check_checkpoint, data_advice
 from triptych.config.files import read_settings_file
 from triptych.config.messages import Locate
 from triptych.config.schema import (
@@ -24,8 +24,6 @@ from triptych.config.schema import (
 )
 from triptych.domains.base import Domain
 from triptych.errors import UserError
-from triptych.tools import configs, recipes
-from triptych.tools.download import catalogue
 
 BATCH_SIZES = ("batch_size", "max_tokens", "evaluation_batch_size")
 """Names that domains give to the size of a batch."""
@@ -98,21 +96,8 @@ def unused_optimizer_settings(arguments: Sequence[str], optimizer: Any) -> Itera
 
 def prepare_data(domain: Domain, config: Any, vocabulary: Any = None) -> Any:
     """Return what `domain.prepare` returns; where the data are missing, say how to get them."""
-    try:
+    with data_advice(config.data, "--data.source.directory", domain.name):
         return domain.prepare(config, vocabulary)
-    except UserError as error:
-        recipes.advise(error)
-        folder = getattr(getattr(config.data, "source", None), "directory", None)
-        if folder is None or Path(folder).expanduser().exists():
-            raise
-        known = catalogue.of_folder(folder)
-        fetch = f" (`triptych data fetch {known.name}` downloads them)" if known else ""
-        free = ", ".join(sorted(configs.without_files(domain.name), key=len)[:3])
-        listed = f"such as {free}; `triptych configs {domain.name}` marks them with *"
-        others = f", or take a config that reads no files ({listed})" if free else ""
-        raise UserError(
-            f"{error}; set --data.source.directory to the folder of your data{fetch}{others}"
-        ) from error
 
 
 def memory_advice(config: Any) -> str:

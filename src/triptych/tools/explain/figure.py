@@ -49,7 +49,10 @@ class ExplainOptions(Checked):
     seed: Seed = 0
     """Seed of sampling and of random examples."""
 
-    description: ClassVar[str] = "Draw figures of the lectures from the project's own classes."
+    description: ClassVar[str] = (
+        "Draw figures of the lectures from the project's classes; `triptych explain` lists them."
+    )
+    overwrite_help: ClassVar[str] = "Replace figures of the same names in --out."
 
     def __post_init__(self) -> None:
         super().__post_init__()
