@@ -79,7 +79,8 @@ def test_the_help_names_the_type() -> None:
 
 def settings_classes() -> Iterator[type]:
     """Every class of settings that has limits, of all domains and commands."""
-    from triptych.cli import complexity, explain  # noqa: F401 - declare options of their own
+    from triptych.tools.complexity import table  # noqa: F401 - declares options of its own
+    from triptych.tools.explain import figure  # noqa: F401
 
     for name in domains.names():
         import_kinds(domains.find_domain(name).config_class())

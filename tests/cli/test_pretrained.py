@@ -153,7 +153,7 @@ def test_an_unknown_name_is_answered_with_those_there_are(
     for name in ("x", "../x"):
         says = [f"no pretrained model {name!r}", "tiny-image, tiny-music, tiny-translation"]
         refused(*options, "--checkpoint", f"pretrained:{name}", says=says)
-    refused(*options, "--checkpoint", "pretrained:tiny-imag", says=["mean pretrained:tiny-image?"])
+    refused(*options, "--checkpoint", "pretrained:tiny-imag", says=["did you mean tiny-image?"])
     with pytest.raises(UserError, match="tiny-image, tiny-music"):
         triptych.load("pretrained:x")
     for path in folder.iterdir():

@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from triptych.errors import UserError, nearest
+from triptych.errors import UserError, meant
 
 PREFIX = "pretrained:"
 """Begins a name given in place of a checkpoint file; `./pretrained:NAME` is a file of that name."""
@@ -40,10 +40,8 @@ def find(name: str) -> Path:
     known = names()
     if name in known:
         return FOLDER / f"{name}{WEIGHTS}"
-    near = nearest(name, known)
-    meant = f"did you mean {PREFIX}{near}? There are" if near else "there are"
-    listed = f"{meant} {', '.join(known)}" if known else "none comes with this installation"
-    raise UserError(f"there is no pretrained model {name!r}; {listed}")
+    there = f"there are {', '.join(known)}" if known else "none comes with this installation"
+    raise UserError(f"there is no pretrained model {name!r}; {meant(name, known, there)}")
 
 
 def weights_in(folder: Path) -> Path:

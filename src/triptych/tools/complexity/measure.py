@@ -15,6 +15,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.transformer import Block
+from triptych.errors import UserError
 from triptych.tools.complexity.layers import Attention
 from triptych.training.engine.flops import FlopCounter
 from triptych.training.engine.module import TrainingModule
@@ -107,7 +108,7 @@ def model_cost(task: TrainingModule, batch: Any) -> ModelCost:
 def width_and_heads(model: nn.Module) -> tuple[int, int]:
     """Width and number of heads of the model's layers; one head for a recurrent model.
 
-    Raises ValueError for a model without attention and recurrence.
+    Raises UserError for a model without attention and recurrence.
     """
     for layer in model.modules():
         if isinstance(layer, MultiHeadAttention):
@@ -115,7 +116,9 @@ def width_and_heads(model: nn.Module) -> tuple[int, int]:
     for layer in model.modules():
         if isinstance(layer, nn.RNNBase):
             return layer.hidden_size, 1
-    raise ValueError("the model has no attention and no recurrent layer")
+    raise UserError(
+        "the model has no attention and no recurrent layer, whose costs could be compared"
+    )
 
 
 def own_layers(model: nn.Module) -> dict[str, Attention]:

@@ -1,18 +1,27 @@
-"""The table of costs of layers and the costs of a model, as text and as a plot."""
+"""The costs of a model, and the table of costs of layers, as text and as a plot."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from triptych.files.drawing import COLOURS, new_figure, png
 from triptych.files.progress import aligned
-from triptych.tools.complexity.layers import UNREACHABLE, LayerKind
-from triptych.tools.complexity.measure import ModelCost, kept_bytes, seconds
-from triptych.types import Progress
+from triptych.tools.complexity.layers import UNREACHABLE, LayerKind, layer_kinds
+from triptych.tools.complexity.measure import (
+    ModelCost,
+    kept_bytes,
+    model_cost,
+    own_layers,
+    seconds,
+    width_and_heads,
+)
+from triptych.training.engine.module import TrainingModule
+from triptych.types import Checked, IntAboveOne, PositiveInt, Progress
 
 REPEATS = 5
 """Timed calls, of which the median counts."""
@@ -24,6 +33,31 @@ PANELS = (
     ("training_seconds", "seconds of forward and backward pass"),
 )
 """Fields of a row that are plotted, and their titles."""
+LENGTHS = (128, 256, 512, 1024, 2048, 4096)
+"""Lengths that are measured, in positions."""
+MAX_LENGTH = 32_768
+"""Longest sequence; the kept tensors of full attention take many gigabytes beyond it."""
+
+
+@dataclass(frozen=True)
+class CostOptions(Checked):
+    """Options of `triptych complexity` besides the settings of a run."""
+
+    length: PositiveInt | None = None
+    """Length of the sequence of the table; null for the longest one of a batch of the data."""
+    window: IntAboveOne = 128
+    """Largest number of positions that a query of local attention reads (r)."""
+    kernel: IntAboveOne = 3
+    """Width of the convolution (k)."""
+    measure: bool = False
+    """Time all layers over lengths from 128 to 4,096 on this machine."""
+    out: str | None = None
+    """New folder for the table as JSON and the plot over the lengths."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.length is not None and self.length > MAX_LENGTH:
+            raise ValueError(f"length must be at most {MAX_LENGTH}, got {self.length}")
 
 
 class Row(NamedTuple):
@@ -44,6 +78,29 @@ class Row(NamedTuple):
     forward_seconds: float | None = None
     training_seconds: float | None = None
     """Forward and backward pass."""
+
+
+def costs(
+    task: TrainingModule, batch: Any, options: CostOptions, progress: Progress
+) -> tuple[list[Row], str]:
+    """Return the rows of the table and the text to print. progress: as in `table`."""
+    cost = model_cost(task, batch)
+    width, n_heads = width_and_heads(task)
+    length = options.length or cost.length
+    lengths = LENGTHS if options.measure or options.out else (length,)
+    kinds = layer_kinds(
+        width, n_heads, window=options.window, kernel=options.kernel, length=max(lengths)
+    )
+    rows = table(kinds, lengths, timed=options.measure, progress=progress)
+    own = table(own_layers(task), (cost.length,), timed=options.measure)
+    parts = [
+        model_text(cost),
+        f"one layer of width {width}, {n_heads} heads, one sequence:",
+        as_text(rows),
+    ]
+    if own:
+        parts += ["one layer of each attention of the model:", as_text(own)]
+    return rows, "\n\n".join(parts)
 
 
 def table(

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from triptych.errors import UserError, nearest
+from triptych.errors import UserError, meant
 
 FILE = Path(__file__).with_name("catalogue.yaml")
 
@@ -67,12 +67,8 @@ def find(name: str) -> DataSet:
     known = read()
     if name in known:
         return known[name]
-    near = nearest(name, known)
-    meant = f"did you mean {near}? There are" if near else "there are"
-    raise UserError(
-        f"there is no data set {name!r} to fetch; {meant} {', '.join(known)} (`triptych data list` "
-        "describes them)"
-    )
+    instead = meant(name, known, "`triptych data list` shows those there are")
+    raise UserError(f"there is no data set {name!r} to fetch; {instead}")
 
 
 def of_folder(folder: str) -> DataSet | None:
