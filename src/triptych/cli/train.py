@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
