@@ -13,6 +13,7 @@ import torch
 
 import triptych
 from triptych.decoding.sampling import SampleRequest
+from triptych.domains.pictures.data import labels_of
 from triptych.errors import UserError
 
 
@@ -42,7 +43,7 @@ def test_sample_takes_a_dtype(cli, checkpoint, tmp_path: Path, domain: str, dtyp
 
 def test_float32_draws_what_the_plain_model_draws(image_checkpoint: Path) -> None:
     model = triptych.load(image_checkpoint, device="cpu")
-    labels = model.full_model.cyclic_labels(3)
+    labels = labels_of(3, None, model.full_model.n_classes)
     plain = model.full_model.sample(SampleRequest(3, seed=4), labels=labels).numpy()
     assert (model.sample(3, seed=4) == plain).mean() > 0.99
 

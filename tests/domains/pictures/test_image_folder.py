@@ -10,8 +10,7 @@ import pytest
 from PIL import Image
 
 from triptych.domains.pictures import image_folder
-from triptych.domains.pictures.formats import decode_image
-from triptych.domains.pictures.image_folder import ImageFolder
+from triptych.domains.pictures.image_folder import ImageFolder, decode_image
 from triptych.errors import UserError
 from triptych.files.splits import split_by_hash
 

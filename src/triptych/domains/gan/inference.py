@@ -14,10 +14,10 @@ from triptych.domains.base import TrainedModel
 from triptych.domains.gan.domain import GanAttentionOptions, GanSampleOptions
 from triptych.domains.gan.metrics import FrechetScore
 from triptych.domains.gan.model import GanSettings, SelfAttentionGan
-from triptych.domains.options import EvaluateOptions, ScoreRequest
+from triptych.domains.options import ScoreRequest
 from triptych.domains.pictures import render
 from triptych.domains.pictures.config import read_to_score
-from triptych.domains.pictures.data import labels_of_class
+from triptych.domains.pictures.data import labels_of
 from triptych.domains.pictures.options import GRID
 from triptych.errors import UserError
 from triptych.files.results import OutputFolder
@@ -89,15 +89,12 @@ class GanModel(TrainedModel):
             progress(1, 1)
         return Evaluation(self.domain, request.split, metrics, len(images), details)
 
-    def check_evaluation(self, options: EvaluateOptions) -> None:
-        self.with_dtype(options.dtype)
-
     def write_samples(
         self, options: GanSampleOptions, out: OutputFolder, report: ProgressFactory
     ) -> str:
         """Generate images and write each as a PNG, and all as one grid."""
         model = self.full_model
-        labels = self._labels(options.count, options.label)
+        labels = labels_of(options.count, options.label, model.n_classes)
         images = self.sample(options.count, seed=options.seed, labels=labels)
         render.write_grid(out.path / GRID, images, model.levels, model.n_classes)
         return render.write_samples(out, images, model.levels)
@@ -119,7 +116,7 @@ class GanModel(TrainedModel):
         hook = attention.register_forward_pre_hook(
             lambda layer, arguments: captured.append(layer.weights(*arguments))
         )
-        labels = self._labels(1, label if model.n_classes else None)
+        labels = labels_of(1, label if model.n_classes else None, model.n_classes)
         image = self.sample(1, seed=seed, labels=labels)[0]  # [H, W, C]
         hook.remove()
         weights = captured[0][0].double().cpu()  # [N, N]
@@ -144,13 +141,6 @@ class GanModel(TrainedModel):
         return render.write_attention(
             out, image, self.full_model.levels, pixels, maps, about=about, title=title
         )
-
-    def _labels(self, count: int, label: int | None) -> Tensor | None:
-        """Return the classes of images, in turn for None; UserError for one that is missing."""
-        if label is None:
-            return self.full_model.cyclic_labels(count)
-        names = self.vocabulary["class_names"] if self.full_model.n_classes else []
-        return labels_of_class(label, count, names)
 
 
 restore = GanModel.restore

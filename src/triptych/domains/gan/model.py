@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
+from triptych.domains.pictures.data import labels_of
 from triptych.training.run.checkpoint import ModelSettings
 from triptych.types import Checked, PositiveInt
 
@@ -259,10 +260,6 @@ class SelfAttentionGan(nn.Module):
         """Return the labels for a class-conditional model, else None."""
         return labels if self.n_classes else None
 
-    def cyclic_labels(self, count: int) -> Tensor | None:
-        """Return one class after the other, int64 [count]; None without classes."""
-        return torch.arange(count) % self.n_classes if self.n_classes else None
-
     def to_reals(self, pixels: Tensor) -> Tensor:
         """Return integers [B, H, W, C] as values from -1 to 1: float32 [B, C, H, W]."""
         return pixels.permute(0, 3, 1, 2).float() * (2 / (self.levels - 1)) - 1
@@ -286,7 +283,7 @@ class SelfAttentionGan(nn.Module):
         was_training = self.generator.training
         self.generator.train()
         generator = torch.Generator().manual_seed(0)
-        labels = self.cyclic_labels(SAMPLE_BATCH)
+        labels = labels_of(SAMPLE_BATCH, None, self.n_classes)
         for _ in range(STATISTICS_BATCHES):
             noise = self.noise(SAMPLE_BATCH, generator)  # [B, latent]
             self.generator(noise, None if labels is None else labels.to(noise.device))

@@ -14,7 +14,7 @@ from triptych.domains.gan.config import Config
 from triptych.domains.gan.metrics import FrechetScore
 from triptych.domains.gan.model import SelfAttentionGan, discriminator_loss, generator_loss
 from triptych.domains.pictures.config import loaders, read_to_train
-from triptych.domains.pictures.data import Batch, ImageDataset
+from triptych.domains.pictures.data import Batch, ImageDataset, labels_of
 from triptych.domains.pictures.render import write_grid
 from triptych.errors import UserError
 from triptych.files.reading import rank_and_world
@@ -162,7 +162,7 @@ class GanTrainingModule(TrainingModule):
     def log_samples(self, folder: Path) -> None:
         """Write a grid of samples, from the same noise each time; after `generation_metrics`."""
         if count := self.config.data.samples:
-            samples = self._sample(count, self.model.cyclic_labels(count))
+            samples = self._sample(count, labels_of(count, None, self.model.n_classes))
             write_grid(folder / "samples.png", samples, self.model.levels, self.model.n_classes)
 
     def _sample(self, count: int, labels: Tensor | None) -> Tensor:

@@ -30,7 +30,7 @@ def attention_maps(
 ) -> NDArray[np.float64]:
     """Return the attention weights of each predicted pixel, see `ImageModel.attention`."""
     device = device_of(model)
-    labels = torch.tensor([label or 0], device=device) if model.n_classes else None
+    labels = torch.tensor([label or 0]) if model.n_classes else None
     block, number = model.core.decoder.block_of(layer)
     with scoring(model), capture_attention(block) as captured:
         model.nll(torch.from_numpy(image).to(device).unsqueeze(0), labels)

@@ -13,9 +13,8 @@ from torch import Tensor
 from triptych.domains.image.domain import HALVES, ImageSampleOptions
 from triptych.domains.image.model import average_down
 from triptych.domains.pictures import render
-from triptych.domains.pictures.data import labels_of_class
-from triptych.domains.pictures.formats import ImageSizeError, decode_image
-from triptych.domains.pictures.image_folder import find_images
+from triptych.domains.pictures.data import labels_of
+from triptych.domains.pictures.image_folder import ImageSizeError, decode_image, find_images
 from triptych.domains.pictures.options import GRID, SAMPLE
 from triptych.domains.pictures.render import to_levels
 from triptych.errors import UserError
@@ -147,10 +146,11 @@ def _labels(trained: ImageModel, pictures: list[Picture], label: int | None) -> 
 
     label: of all; None for the class that each picture's folder is named after, UserError for none.
     """
-    names = trained.vocabulary["class_names"] if trained.full_model.n_classes else []
+    n_classes = trained.full_model.n_classes
     if label is not None:
-        labels: list[int] = labels_of_class(label, len(pictures), names).tolist()
-        return labels
+        labels = labels_of(len(pictures), label, n_classes)
+        return None if labels is None else labels.tolist()
+    names = trained.vocabulary["class_names"] if n_classes else []
     folders = [picture.path.resolve().parent.name for picture in pictures]
     for picture, folder in zip(pictures, folders, strict=True):
         if names and folder not in names:

@@ -31,7 +31,7 @@ from triptych.domains.image.model import ImageSettings, ImageTransformer
 from triptych.domains.options import ScoreRequest, check_layer_and_head
 from triptych.domains.pictures import render
 from triptych.domains.pictures.config import DataConfig, read_to_score
-from triptych.domains.pictures.data import ImageDataset, labels_of_class
+from triptych.domains.pictures.data import ImageDataset, labels_of
 from triptych.domains.pictures.options import GRID
 from triptych.domains.synthetic import known_entropy
 from triptych.errors import UserError
@@ -64,7 +64,8 @@ class ImageModel(ImageScores, TrainedModel):
         mixture of logistics.
         """
         self.needs_no_small_image("sampling without pictures")
-        request, labels = self._request(count, options), self.labels_for(count, label)
+        request = self._request(count, options)
+        labels = labels_of(count, label, self.full_model.n_classes)
         pixels: torch.Tensor = self.model.sample(request, labels=labels)
         return pixels.cpu().numpy()
 
@@ -154,7 +155,7 @@ class ImageModel(ImageScores, TrainedModel):
             raise UserError("labels are needed exactly for a class-conditional model")
         if labels is None:
             return None
-        return torch.tensor(labels, device=device_of(self.full_model)).repeat_interleave(count)
+        return torch.tensor(labels).repeat_interleave(count)
 
     def _request(self, count: int, options: SampleKeywords) -> SampleRequest:
         """Return the request; UserError for settings that the model's head does not have."""
@@ -166,12 +167,6 @@ class ImageModel(ImageScores, TrainedModel):
                 "logistics: use temperature"
             )
         return request
-
-    def labels_for(self, count: int, label: int | None) -> torch.Tensor | None:
-        if label is None:
-            return self.full_model.cyclic_labels(count)
-        names = self.vocabulary["class_names"] if self.full_model.n_classes else []
-        return labels_of_class(label, count, names).to(device_of(self.full_model))
 
     def decoder(self) -> Decoder | None:
         model = self.full_model

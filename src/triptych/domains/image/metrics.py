@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from triptych.domains.image.model import ImageTransformer, average_down
-from triptych.domains.pictures.data import Batch, ImageDataset
+from triptych.domains.pictures.data import Batch, ImageDataset, labels_of
 from triptych.domains.pictures.render import repeat
 from triptych.errors import UserError
 from triptych.training.engine.devices import device_of, scoring
@@ -102,7 +102,7 @@ def completion_scores(
             if draws:
                 mixed = torch.where(filled.unsqueeze(-1), rows, samples[label])
                 rows = torch.cat([rows, mixed])  # [1 + draws, H, W, C]
-            labels = None if label is None else torch.full((len(rows),), label, device=device)
+            labels = labels_of(len(rows), label, model.n_classes)
             nats = [
                 model.nll(part.to(device), None if labels is None else labels[: len(part)])
                 for part in rows.split(BATCH)

@@ -132,12 +132,6 @@ class ImageTransformer(nn.Module):
         assert isinstance(conditioner, ImageConditioner)
         return conditioner
 
-    def cyclic_labels(self, count: int) -> Tensor | None:
-        """Return one class after the other, int64 [count]; None for an unconditional model."""
-        if not self.n_classes:
-            return None
-        return torch.arange(count, device=self.core.start.device) % self.n_classes
-
     def to_sequence(self, pixels: Tensor) -> Tensor:
         """Return images [B, H, W, C] in generation order: int64 [B, L], or [B, L, C]."""
         pixels = pixels.long()
@@ -163,6 +157,8 @@ class ImageTransformer(nn.Module):
         labels: int64 [B], of a class-conditional model. small: as from `small`; ValueError for a
         model of super-resolution without it, and for another model with it.
         """
+        if labels is not None:
+            labels = labels.to(self.core.start.device)
         condition: Condition = self.conditioner(labels, small)
         return condition
 

@@ -17,7 +17,7 @@ from triptych.domains.image.config import Config
 from triptych.domains.image.metrics import ImageScores, histogram_bits_per_dim
 from triptych.domains.pictures import render
 from triptych.domains.pictures.config import loaders, read_to_train
-from triptych.domains.pictures.data import Batch, ImageDataset, check_same_images
+from triptych.domains.pictures.data import Batch, ImageDataset, check_same_images, labels_of
 from triptych.training.engine.module import ATTENTION, TrainingModule
 from triptych.training.finetune.rows import RowMap, same_symbols
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
@@ -79,7 +79,7 @@ class ImageTrainingModule(ImageScores, TrainingModule):
             return
         file, request = folder / "samples.png", SampleRequest(count, seed=self.config.run.seed)
         if model.factor is None:
-            labels = model.cyclic_labels(count)
+            labels = labels_of(count, None, model.n_classes)
             pixels = model.sample(request, labels=labels)  # [N, H, W, C]
             render.write_grid(file, pixels.cpu(), model.levels, model.n_classes)
             image, (height, width, _) = pixels[0].cpu().numpy(), model.shape  # [H, W, C]
@@ -92,7 +92,7 @@ class ImageTrainingModule(ImageScores, TrainingModule):
             (folder / ATTENTION).write_bytes(drawing)
         elif self.examples is not None:
             originals = self.examples.pixels.to(self.device)
-            labels = None if self.examples.labels is None else self.examples.labels.to(self.device)
+            labels = self.examples.labels
             small = model.small(originals)
             request = replace(request, count=len(originals))
             samples = model.sample(request, labels=labels, small=small)

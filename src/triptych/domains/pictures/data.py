@@ -1,7 +1,6 @@
 """Image datasets as integers, and their batches."""
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -121,14 +120,16 @@ def check_same_images(
             )
 
 
-def labels_of_class(label: int, count: int, names: Sequence[str]) -> Tensor:
-    """Return the labels of `count` images of one class, int64 [count].
+def labels_of(count: int, label: int | None, n_classes: int) -> Tensor | None:
+    """Return the class of each of `count` images, int64 [count]: `label`, or for None all in turn.
 
-    names: of the classes of a model. Raises UserError for a class that it does not have.
+    None for a model without classes. Raises UserError for a class that the model does not have.
     """
-    if not 0 <= label < len(names):
+    if label is None:
+        return torch.arange(count) % n_classes if n_classes else None
+    if not 0 <= label < n_classes:
         raise UserError(
-            f"label is {label}, but this model has {len(names)} classes, counted from 0: "
-            f"{', '.join(names) or 'none (model.class_conditional is false)'}"
+            f"label is {label}, but this model has {n_classes} classes, counted from 0"
+            f"{'' if n_classes else ' (model.class_conditional is false)'}"
         )
     return torch.full((count,), label)

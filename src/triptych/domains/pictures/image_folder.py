@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,9 +14,9 @@ from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from triptych.domains.pictures.data import ImageDataset, concatenate
-from triptych.domains.pictures.formats import ImageSizeError, decode_image
 from triptych.domains.pictures.sources import CHUNK, ImageSource, Pixels
 from triptych.errors import UserError
 from triptych.files.reading import read_in_order
@@ -118,6 +119,40 @@ def list_split(directory: Path, split: str) -> Listing:
             )
         files.append((path, class_names.index(name) if name else 0))
     return Listing(files, class_names, hashed)
+
+
+class ImageSizeError(ValueError):
+    """An image that is not of the expected height and width (pixels)."""
+
+    def __init__(self, height: int, width: int) -> None:
+        super().__init__(f"{width} wide and {height} high")
+
+
+def decode_image(
+    content: bytes, height: int, width: int, channels: int, *, resize: bool
+) -> NDArray[np.uint8]:
+    """Decode an image file: uint8 [height, width, channels].
+
+    Applies the camera's orientation, lays transparency over white, and shifts 16-bit grey to 8
+    bits; torchvision.io has none of these. Raises ImageSizeError for another size unless `resize`,
+    and the exceptions of Pillow for a damaged file.
+    """
+    from PIL import Image, ImageOps
+
+    with Image.open(io.BytesIO(content)) as opened:
+        opened.load()  # finds a truncated file
+        image: Image.Image = ImageOps.exif_transpose(opened)
+    if image.mode.startswith("I"):  # 16-bit grey: Pillow's conversion would clip at 255
+        image = Image.fromarray((np.asarray(image).astype(np.int64) >> 8).astype(np.uint8))
+    if image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    image = image.convert("L" if channels == 1 else "RGB")
+    if (image.height, image.width) != (height, width):
+        if not resize:
+            raise ImageSizeError(image.height, image.width)
+        image = ImageOps.fit(image, (width, height), Image.Resampling.LANCZOS)
+    return np.asarray(image, dtype=np.uint8).reshape(height, width, channels)
 
 
 @dataclass(frozen=True)

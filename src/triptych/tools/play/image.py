@@ -17,7 +17,7 @@ from triptych.domains.image.domain import HALVES
 from triptych.domains.image.given import filled_pixels
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.pictures import render
-from triptych.domains.pictures.formats import ImageSizeError, decode_image
+from triptych.domains.pictures.image_folder import ImageSizeError, decode_image
 from triptych.errors import UserError
 from triptych.tools.play import Page
 from triptych.tools.play.parts import (
