@@ -15,8 +15,6 @@ from torch import Tensor, nn
 
 import triptych
 from triptych.config.schema import from_plain
-from triptych.domains.image.config import Config as ImageConfig
-from triptych.domains.image.task import ImageTrainingModule
 from triptych.domains.music.config import Config as MusicConfig
 from triptych.domains.music.task import MusicTrainingModule
 from triptych.domains.translation.model import Tokenizers
@@ -229,24 +227,6 @@ def test_the_vocabulary_of_the_data_keeps_the_rows_of_equal_symbols(
     answer = cli(*named, "--resume", "--trainer.max_steps", 4)
     assert answer.code == 0, answer.err
     assert saved(tmp_path)["triptych"]["vocabulary"] == now
-
-
-def image_module(levels: int) -> ImageTrainingModule:
-    plain = {"model": {"transformer": {"n_layers": 1, "d_model": 8, "n_heads": 1}}}
-    vocabulary = {"shape": [2, 2, 3], "levels": levels, "class_names": []}
-    task = ImageTrainingModule(from_plain(ImageConfig, plain), vocabulary)
-    nn.init.normal_(task.model.core.head.logits.weight)
-    return task
-
-
-def test_a_level_takes_the_rows_of_the_nearest_brightness() -> None:
-    few, many = image_module(4), image_module(256)
-    (rows,) = many.row_maps(few.metadata["vocabulary"])
-    brightness = [row / 3 for row in rows.rows]
-    assert all(abs(b - level / 255) <= 1 / 6 + 1e-9 for level, b in enumerate(brightness))
-    assert rows.n_new == 0
-    (back,) = few.row_maps(many.metadata["vocabulary"])
-    assert back.rows == [0, 85, 170, 255], "each has a level of exactly its brightness"
 
 
 @pytest.mark.parametrize(

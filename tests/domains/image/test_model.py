@@ -9,6 +9,7 @@ import torch
 from random_head import with_random_head
 from torch import Tensor
 
+from triptych.config.schema import from_plain
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
@@ -18,7 +19,9 @@ from triptych.core.layers import GELU
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import SampleRequest, Sampling
+from triptych.domains.image.config import Config as ImageConfig
 from triptych.domains.image.model import ImageTransformer, ModelConfig
+from triptych.domains.image.task import ImageTrainingModule
 
 HEIGHT, WIDTH = 3, 4  # not square on purpose, and not a multiple of the blocks below
 RASTER = Local2D(block_height=2, block_width=3, halo_up=1, halo_side=1, order="raster")
@@ -227,3 +230,19 @@ def test_the_class_vector_decides_the_image(head: HeadConfig) -> None:
         SampleRequest(3, sampling=Sampling(temperature=0.0)), labels=torch.tensor([1, 0, 1])
     )
     assert torch.equal(drawn, images[[1, 0, 1]])
+
+
+def image_module(levels: int) -> ImageTrainingModule:
+    plain = {"model": {"transformer": {"n_layers": 1, "d_model": 8, "n_heads": 1}}}
+    vocabulary = {"shape": [2, 2, 3], "levels": levels, "class_names": []}
+    return ImageTrainingModule(from_plain(ImageConfig, plain), vocabulary)
+
+
+def test_a_level_takes_the_rows_of_the_nearest_brightness() -> None:
+    few, many = image_module(4), image_module(256)
+    (rows,) = many.row_maps(few.metadata["vocabulary"])
+    brightness = [row / 3 for row in rows.rows]
+    assert all(abs(b - level / 255) <= 1 / 6 + 1e-9 for level, b in enumerate(brightness))
+    assert rows.n_new == 0
+    (back,) = few.row_maps(many.metadata["vocabulary"])
+    assert back.rows == [0, 85, 170, 255], "each has a level of exactly its brightness"

@@ -108,6 +108,7 @@ def test_stretching_moves_all_times_and_stays_encodable(busy_piece, sounding, fa
 def test_a_copy_that_leaves_the_range_is_not_made():
     shifts = Augmentation(transpose=3).shifts
     assert shifts(np.array([60, 107]), 21, 108) == [-3, -2, -1, 0, 1]
+    assert shifts(np.array([22, 60]), 21, 108) == [-1, 0, 1, 2, 3]
     assert shifts(np.array([21, 108]), 21, 108) == [0]
     assert shifts(np.array([5, 60]), 21, 108) == [0]
 

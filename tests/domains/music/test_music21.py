@@ -2,10 +2,11 @@ import importlib.util
 import sys
 import zipfile
 
+import numpy as np
 import pytest
 
 from triptych.domains.music.notes import SILENT
-from triptych.domains.music.sources.music21 import corpus_files, read_chorale
+from triptych.domains.music.sources.music21 import PHRASE, corpus_files, melody_runs, read_chorale
 from triptych.errors import UserError
 
 needs_music21 = pytest.mark.skipif(
@@ -70,6 +71,19 @@ def test_a_second_voice_fills_only_what_is_silent(tmp_path):
         + note("A", 4, 6) + "<forward><duration>2</duration></forward>"
     )  # fmt: skip
     assert soprano_of(tmp_path, line) == [72] * 8 + [69] * 4 + [SILENT] * 4
+
+
+def test_a_direction_without_a_tempo_is_passed_over(tmp_path):
+    loud = '<direction><sound dynamics="90"/></direction><sound/>'
+    assert soprano_of(tmp_path, attributes() + loud + note("C", 5, 8)) == [72] * 16
+
+
+def test_a_melody_has_a_run_from_each_interval_on():
+    pitches = np.array([60, 60, 62, SILENT, 61, 64, 63, 67, 65, 66, 60, 69])
+    intervals = [2, -1, 3, -1, 4, -2, 1, -6, 9]
+    grid = np.stack([pitches] * 4, axis=1)
+    assert melody_runs(grid) == {tuple(intervals[:PHRASE]), tuple(intervals[1:])}
+    assert melody_runs(grid[:4]) == {(2,)}
 
 
 def test_the_first_note_of_a_chord_and_no_grace_notes(tmp_path):
