@@ -15,8 +15,8 @@ from benchmarks.goals import GPT2, SDPA
 from benchmarks.measure import Run, Table, measure
 from benchmarks.models import Shape
 from benchmarks.setting import DTYPES, Setting, missing
+from triptych.decoding.execution import quantize
 from triptych.decoding.generate import generate
-from triptych.decoding.quantize import quantize
 from triptych.decoding.sampling import Draft, SampleRequest, Sampling
 
 GREEDY = Sampling(temperature=0.0)

@@ -16,7 +16,7 @@ from benchmarks.models import END, PAD, START, Shape
 from benchmarks.setting import Setting, missing
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.decoding.beam_search import beam_search
-from triptych.decoding.quantize import quantize
+from triptych.decoding.execution import quantize
 
 BEAMS = {"greedy": 1, "beam 4": 4}
 BATCH = 64

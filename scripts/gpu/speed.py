@@ -22,7 +22,8 @@ from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.multihead import AttentionConfig, MultiHeadAttention
 from triptych.core.attention.relative import Relative
-from triptych.decoding.generate import CompiledSteps, generate
+from triptych.decoding.execution import CompiledSteps
+from triptych.decoding.generate import generate
 from triptych.decoding.sampling import SampleRequest
 from triptych.training.engine.flops import peak_flops, training_flops
 

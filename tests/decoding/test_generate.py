@@ -19,9 +19,10 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import SinusoidalEmbedding
 from triptych.core.transformer import TransformerConfig
+from triptych.decoding import execution
 from triptych.decoding import generate as generation
-from triptych.decoding import generate as threads
-from triptych.decoding.generate import CompiledSteps, StepRunner, generate
+from triptych.decoding.execution import CompiledSteps
+from triptych.decoding.generate import StepRunner, generate
 from triptych.decoding.sampling import Draft, SampleRequest, Sampling, sample_value
 
 GREEDY = Sampling(temperature=0.0)
@@ -302,7 +303,7 @@ def test_small_steps_run_in_one_thread(
 ) -> None:
     """The prefill uses all threads, and so do the steps of a larger model or batch."""
     n_products = 5 * sum(parameter.numel() for parameter in model.parameters())
-    monkeypatch.setattr(threads, "SMALL_STEP", n_products if small else n_products - 1)
+    monkeypatch.setattr(execution, "SMALL_STEP", n_products if small else n_products - 1)
     threads_of: list[tuple[int, int]] = []  # positions and threads of each pass
     model.decoder.blocks[0].feed_forward.register_forward_pre_hook(
         lambda module, inputs: threads_of.append((inputs[0].shape[1], torch.get_num_threads()))

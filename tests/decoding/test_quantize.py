@@ -19,8 +19,8 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import SinusoidalEmbedding
 from triptych.core.transformer import TransformerConfig
+from triptych.decoding.execution import quantize
 from triptych.decoding.generate import generate
-from triptych.decoding.quantize import quantize
 from triptych.decoding.sampling import SampleRequest
 from triptych.errors import UserError
 

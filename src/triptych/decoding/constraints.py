@@ -84,23 +84,16 @@ class NoRepeatedNgrams:
         self.n, self.vocabulary = n, vocabulary
 
     def __call__(self, values: Tensor) -> Tensor:
-        return repeated_ngrams(values, self.n, self.vocabulary)
-
-
-def repeated_ngrams(values: Tensor, n: int, vocabulary: int) -> Tensor:
-    """Tokens that would complete an n-gram that occurs in the sequence: bool [B, V].
-
-    values int64 [B, t]; a value below 0 is no token, and part of no n-gram.
-    """
-    batch, length = values.shape
-    count = torch.zeros(batch, vocabulary, dtype=torch.int64, device=values.device)
-    if length < n:
-        return count.bool()
-    ngrams = values.unfold(1, n, 1)  # [B, t - n + 1, n]
-    context = values[:, length - n + 1 :].unsqueeze(1)  # [B, 1, n - 1]
-    same = (ngrams[:, :, :-1] == context).all(2) & (ngrams >= 0).all(2)  # [B, t - n + 1]
-    last = ngrams[:, :, -1].clamp(min=0)  # [B, t - n + 1]
-    return count.scatter_add(1, last, same.long()) > 0  # [B, V]
+        """Values int64 [B, t] -> [B, V]; a value below 0 is no token, and part of no n-gram."""
+        (batch, length), n = values.shape, self.n
+        count = torch.zeros(batch, self.vocabulary, dtype=torch.int64, device=values.device)
+        if length < n:
+            return count.bool()
+        ngrams = values.unfold(1, n, 1)  # [B, t - n + 1, n]
+        context = values[:, length - n + 1 :].unsqueeze(1)  # [B, 1, n - 1]
+        same = (ngrams[:, :, :-1] == context).all(2) & (ngrams >= 0).all(2)  # [B, t - n + 1]
+        last = ngrams[:, :, -1].clamp(min=0)  # [B, t - n + 1]
+        return count.scatter_add(1, last, same.long()) > 0  # [B, V]
 
 
 class ForcedText:

@@ -1,18 +1,18 @@
-"""Sampling of sequences from a model with a cache: drafts, compiled steps, threads of a step."""
+"""Sampling of sequences from a model with a cache."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.base import AutoregressiveModel
-from triptych.core.state import DecodingState, StepContext, map_tensors, tensors_of
+from triptych.core.state import StepContext
+from triptych.decoding.execution import CompiledSteps, eval_mode, threads_of_steps
 from triptych.decoding.sampling import SampleRequest, sample_value
 
 MIN_DROP_SHARE = 0.25
@@ -22,84 +22,6 @@ CHECK_INTERVAL = 16
 CAPACITY_STEP = 16
 """Positions by which the views of a state grow: making views takes time on the host, and each empty
 slot in a view takes time on the device."""
-
-
-class CompiledSteps:
-    """The step of a model through torch.compile, for several calls of `generate`.
-
-    Compiling takes tens of seconds. On a GPU the step becomes a CUDA graph, which needs its tensors
-    at fixed addresses: the states are kept, so that batches of one shape share one graph.
-    """
-
-    def __init__(self, model: AutoregressiveModel) -> None:
-        self.model = model
-        self._steps: dict[
-            tuple[torch.Size, ...], tuple[DecodingState[Any], Callable[..., Tensor]]
-        ] = {}
-
-    def load(self, state: DecodingState[Any]) -> tuple[DecodingState[Any], Callable[..., Tensor]]:
-        """The kept state of this shape with the contents of a new one, and the step over it."""
-        tensors = tensors_of(state)
-        shapes = tuple(tensor.shape for tensor in tensors)
-        if shapes not in self._steps:
-            mode = "reduce-overhead" if tensors[0].device.type == "cuda" else None
-            step = torch.compile(StaticStep(self.model, state), dynamic=False, mode=mode)
-            self._steps[shapes] = state, step
-        kept, step = self._steps[shapes]
-        for old, new in zip(tensors_of(kept), tensors, strict=True):
-            old.copy_(new)
-        return kept, step
-
-
-class StaticStep(nn.Module):
-    """The step of a model with the tensors of its state as buffers, for torch.compile.
-
-    CUDA graphs are skipped where a step writes into a tensor that is no buffer of the module.
-    """
-
-    def __init__(self, model: AutoregressiveModel, state: DecodingState[Any]) -> None:
-        super().__init__()
-        self.model = model
-        self.count = 0
-
-        def name_of(tensor: Tensor) -> str:
-            self.count += 1
-            name = f"state_{self.count}"
-            self.register_buffer(name, tensor, persistent=False)
-            return name
-
-        self.names = map_tensors(state, name_of)
-        """The state with the name of a buffer in place of each tensor."""
-
-    def forward(self, values: Tensor, positions: Tensor) -> Tensor:
-        """As `AutoregressiveModel.step`, without contexts."""
-        state = map_tensors(self.names, lambda name: getattr(self, name))
-        return self.model.step(values, positions, state)
-
-
-SMALL_STEP = 2**25
-"""Products of a weight and an input in a step, below which one thread is as fast as several."""
-
-
-@contextmanager
-def threads_of_steps(model: nn.Module, rows: int) -> Iterator[None]:
-    """Use one CPU thread for steps of `rows` positions, if they are small; then as many as before.
-
-    The threads of a small step wait for each other longer than they compute, and much longer where
-    other programs use the processor.
-    """
-    parameters = list(model.parameters())
-    before = torch.get_num_threads()
-    on_cpu = all(parameter.device.type == "cpu" for parameter in parameters)
-    small = on_cpu and rows * sum(p.numel() for p in parameters) <= SMALL_STEP
-    if not small or before == 1:
-        yield
-        return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def on_model(model: AutoregressiveModel, request: SampleRequest) -> SampleRequest:
@@ -135,54 +57,49 @@ def generate(model: AutoregressiveModel, request: SampleRequest) -> Tensor:
     finished = torch.zeros(batch, dtype=torch.bool, device=device)
     if end is not None:
         finished = (prefix == end).any(1)
-    was_training = model.training
-    model.eval()
-    try:
-        # Inference mode costs less per operation. `values` was created outside it, so the result
-        # is an ordinary tensor, which autograd accepts.
-        inference = torch.inference_mode() if request.compiled is None else torch.no_grad()
-        with inference, ExitStack() as steps:
-            runner = StepRunner(model, request)
-            t = n_prefix
-            while t < length:
-                if t == n_prefix:
-                    predicted = runner.prefill(prefix, request.previous)  # [B, 1, Z]
-                    steps.enter_context(threads_of_steps(model, batch))
-                else:
-                    if end is not None:
-                        runner.drop_finished(finished, t)
-                    if draft is not None:
-                        draft.write(values, t)
-                        if given is not None:
-                            values[:, t:] = given.force(values[:, t:], t)
-                    predicted = runner.step(values, t)  # [B, P, Z]
-                for parameters in predicted.unbind(1):  # [B, Z]
-                    if constraint is not None:
-                        parameters = parameters.masked_fill(constraint(values[:, :t]), -torch.inf)
-                    value = sample_value(
-                        model.head, parameters, request.sampling, request.generator
-                    )  # [B(, C)]
+    # Inference mode costs less per operation. `values` was created outside it, so the result
+    # is an ordinary tensor, which autograd accepts.
+    inference = torch.inference_mode() if request.compiled is None else torch.no_grad()
+    with eval_mode(model), inference, ExitStack() as steps:
+        runner = StepRunner(model, request)
+        t = n_prefix
+        while t < length:
+            if t == n_prefix:
+                predicted = runner.prefill(prefix, request.previous)  # [B, 1, Z]
+                steps.enter_context(threads_of_steps(model, batch))
+            else:
+                if end is not None:
+                    runner.drop_finished(finished, t)
+                if draft is not None:
+                    draft.write(values, t)
                     if given is not None:
-                        value = given.force(value.unsqueeze(1), t).squeeze(1)
-                    if draft is not None:
-                        rejected = (values[:, t] != value).view(batch, -1).any(1) & ~finished  # [B]
-                    values[:, t] = value
-                    if end is not None:
-                        values[:, t] = torch.where(finished, end, value)
-                        finished = finished | (value == end)
-                    t += 1
-                    if request.progress is not None:
-                        request.progress(t - n_prefix, length - n_prefix)
-                    # After a rejected value the rest of the step has read a wrong input.
-                    if draft is not None and bool(rejected.any()):
-                        break
-                # Reading `finished` waits for a GPU.
-                check = device.type == "cpu" or t % CHECK_INTERVAL == 0
-                if end is not None and check and bool(finished.all()):
-                    values[:, t:] = end
+                        values[:, t:] = given.force(values[:, t:], t)
+                predicted = runner.step(values, t)  # [B, P, Z]
+            for parameters in predicted.unbind(1):  # [B, Z]
+                if constraint is not None:
+                    parameters = parameters.masked_fill(constraint(values[:, :t]), -torch.inf)
+                value = sample_value(
+                    model.head, parameters, request.sampling, request.generator
+                )  # [B(, C)]
+                if given is not None:
+                    value = given.force(value.unsqueeze(1), t).squeeze(1)
+                if draft is not None:
+                    rejected = (values[:, t] != value).view(batch, -1).any(1) & ~finished  # [B]
+                values[:, t] = value
+                if end is not None:
+                    values[:, t] = torch.where(finished, end, value)
+                    finished = finished | (value == end)
+                t += 1
+                if request.progress is not None:
+                    request.progress(t - n_prefix, length - n_prefix)
+                # After a rejected value the rest of the step has read a wrong input.
+                if draft is not None and bool(rejected.any()):
                     break
-    finally:
-        model.train(was_training)
+            # Reading `finished` waits for a GPU.
+            check = device.type == "cpu" or t % CHECK_INTERVAL == 0
+            if end is not None and check and bool(finished.all()):
+                values[:, t:] = end
+                break
     return values
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.base import AutoregressiveModel
 from triptych.core.models.decoder_only import DecoderOnly
+from triptych.decoding.execution import eval_mode
 from triptych.decoding.generate import StepRunner, generate, on_model
 from triptych.decoding.sampling import Given, SampleRequest, Sampling, sample_value
 
@@ -61,9 +62,7 @@ def particle_filter(
         chosen = log_w.softmax(1).multinomial(count, replacement=True, generator=generator)
         return first_copy + chosen
 
-    was_training = model.training
-    model.eval()
-    try:
+    with eval_mode(model):
         condition = request.condition.repeated(n)
         copied = SampleRequest(count=batch * n, length=length, condition=condition)
         runner = StepRunner(model, copied)
@@ -94,8 +93,6 @@ def particle_filter(
                 request.progress(t + 1 - n_prefix, length - n_prefix)
         chosen = values.index_select(0, draw(1).flatten())  # [B, L] or [B, L, C]
         return chosen, log_p + log_w.logsumexp(1) - math.log(n)
-    finally:
-        model.train(was_training)
 
 
 @torch.no_grad()
@@ -135,11 +132,9 @@ def resample(
             parameters = parameters / temperature
         return model.head.nll(parameters, values).double()
 
-    was_training = model.training
-    model.eval()
     unknown_anywhere = (~known).any(0).tolist()
     accepted, n_proposals = torch.zeros((), device=values.device), 0
-    try:
+    with eval_mode(model):
         nll = nll_of(values)
         for done in range(passes):
             offset = int(torch.randint(block, (1,), generator=generator, device=values.device))
@@ -170,6 +165,4 @@ def resample(
                 n_proposals += 1
                 if request.progress is not None:
                     request.progress(done * length + stop, passes * length)
-    finally:
-        model.train(was_training)
     return values, float(accepted) / max(1, n_proposals)

@@ -13,7 +13,7 @@ from triptych.core.models.base import NO_CONDITION, Condition
 from triptych.types import Checked, NonNegativeFloat, PositiveFraction, PositiveInt, Progress
 
 if TYPE_CHECKING:
-    from triptych.decoding.generate import CompiledSteps
+    from triptych.decoding.execution import CompiledSteps
 
 MIN_TEMPERATURE = 1e-20
 """Smallest divisor of logits that keeps them finite in float32."""

@@ -153,11 +153,11 @@ class TrainedModel(ABC):
         return from_plain(kind, plain, where="the data of the model")
 
     def with_dtype(self, dtype: Dtype) -> Self:
-        """Return the same model in another number format, see `decoding.quantize`.
+        """Return the same model in another number format, see `decoding.execution.quantize`.
 
         Raises UserError for one that the device does not offer.
         """
-        from triptych.decoding.quantize import quantize
+        from triptych.decoding.execution import quantize
 
         other = copy.copy(self)
         other.dtype, other.model = dtype, quantize(self.full_model, dtype)

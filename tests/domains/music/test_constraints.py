@@ -13,7 +13,8 @@ import torch
 from tiny_music import Chorales, Performances, tiny_model
 
 from triptych.decoding.constraints import ByPriority
-from triptych.decoding.generate import CompiledSteps, generate
+from triptych.decoding.execution import CompiledSteps
+from triptych.decoding.generate import generate
 from triptych.decoding.sampling import Draft, LogitsConstraint, SampleRequest, Sampling
 from triptych.domains.music.constraints import SCALES, ConstraintOptions, parse_ranges, parse_scale
 from triptych.domains.music.domain import MusicSampleOptions

@@ -17,7 +17,8 @@ from triptych.core.models.encoder_decoder import SequenceToSequence
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.beams import Hypothesis, SearchResult
 from triptych.decoding.constraints import AnyForbids, ByPriority, Forbidden
-from triptych.decoding.generate import generate, threads_of_steps
+from triptych.decoding.execution import threads_of_steps
+from triptych.decoding.generate import generate
 from triptych.decoding.penalty import LengthPenalty
 from triptych.decoding.sampling import SampleRequest, Sampling
 from triptych.domains.translation.constraints import EXTRA_TOKENS, TokenConstraints

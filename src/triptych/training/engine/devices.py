@@ -12,6 +12,7 @@ import torch
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor, nn
 
+from triptych.decoding.execution import eval_mode
 from triptych.errors import UserError
 
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true"]
@@ -63,14 +64,8 @@ def full_precision(device: torch.device) -> Iterator[None]:
 @contextmanager
 def scoring(model: nn.Module) -> Iterator[None]:
     """Eval mode and full precision, without gradients; restores the mode of every submodule."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        with full_precision(device_of(model)):
-            yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
+    with eval_mode(model), full_precision(device_of(model)):
+        yield
 
 
 @contextmanager
