@@ -55,15 +55,13 @@ class MusicEvaluation(MusicScores, TrainedModel):
 
     def check_melody(self, *, given: bool = False) -> None:
         """Raise UserError where a melody is given to a model without an encoder, or none to one."""
-        if given and self.settings.model.melody is None:
+        if given != (self.settings.model.melody is not None):
             raise UserError(
                 "melody is given, and this model has no encoder of melodies; expected one that was "
                 "trained with model.melody, such as configs/music/chorales-melody.yaml"
-            )
-        if not given and self.settings.model.melody is not None:
-            raise UserError(
-                "this model accompanies a melody, and none is given: give sample a MIDI file as "
-                "melody, or attention one of a whole piece as primer; statistics and kept notes "
+                if given
+                else "this model accompanies a melody, and none is given: give sample a MIDI file "
+                "as melody, or attention one of a whole piece as primer; statistics and kept notes "
                 "are for models without a melody"
             )
 
@@ -76,11 +74,27 @@ class MusicEvaluation(MusicScores, TrainedModel):
     def further_details(
         self, options: MusicEvaluateOptions, report: ProgressFactory
     ) -> dict[str, Any]:
-        """Return statistics of samples, and scores given some voices, where the options ask."""
+        """Return what the options ask for: statistics of samples, and scores given some voices.
+
+        The latter are of the notes that `keep` does not name, of each piece up to the length of the
+        model's window, see `metrics.score_given`.
+        """
         details: dict[str, Any] = {}
         if options.keep is not None:
+            pieces, kept = self._kept_tokens(options)
+            generator = torch.Generator(self.full_model.start.device).manual_seed(options.seed)
             with out_of_memory_advice("lower --particles"):
-                details["completion"] = self.score_given_voices(options, report("tokens"))
+                scores = score_given(
+                    self.model,
+                    self.tokenizer,
+                    pieces,
+                    kept,
+                    particles=options.particles,
+                    generator=generator,
+                    progress=report("tokens"),
+                )
+            asked = {name: getattr(options, name) for name in ("keep", "particles", "seed")}
+            details["completion"] = asked | scores
         if options.statistics:
             progress = report("sampled tokens", at_most=self.tokenizer.end is not None)
             with out_of_memory_advice("lower --statistics or --sample_length"):
@@ -142,26 +156,6 @@ class MusicEvaluation(MusicScores, TrainedModel):
             **known_entropy(source),
         }
         return Evaluation(self.domain, request.split, metrics, len(pieces), details)
-
-    def score_given_voices(
-        self, request: MusicScoreRequest, progress: Progress | None = None
-    ) -> dict[str, Any]:
-        """Score the notes of a split that `request.keep` does not name, see `metrics.score_given`.
-
-        Each piece is scored up to the length of the model's window. Returns JSON types. Raises
-        UserError for missing data, and for voices and bars that a piece lacks.
-        """
-        pieces, kept = self._kept_tokens(request)
-        scores = score_given(
-            self.model,
-            self.tokenizer,
-            pieces,
-            kept,
-            particles=request.particles,
-            generator=torch.Generator(self.full_model.start.device).manual_seed(request.seed),
-            progress=progress,
-        )
-        return {name: getattr(request, name) for name in ("keep", "particles", "seed")} | scores
 
     def _kept_tokens(self, request: MusicScoreRequest) -> tuple[list[Ids], list[NDArray[np.bool_]]]:
         """Return the first window of each piece, and which of its tokens `request.keep` names."""

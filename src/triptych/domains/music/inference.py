@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 import torch
 
@@ -179,14 +180,11 @@ class MusicModel(MusicEvaluation):
         # A performance ends where the model or the seconds end it, mostly long before the most
         # events.
         progress = report("sampled tokens", at_most=self.tokenizer.end is not None)
+        make: Callable[..., list[Any]] = self.sample if options.given is None else self.complete
+        pieces = make(**options.arguments_of(make), constraints=options, progress=progress)
         is_kept = None
         if options.given is not None and options.keep is not None:
-            arguments = options.arguments_of(self.complete)
-            pieces = self.complete(**arguments, constraints=options, progress=progress)
             is_kept = self.tokenizer.given(read_midi(options.given), options.keep).is_kept
-        else:
-            arguments = options.arguments_of(self.sample)
-            pieces = self.sample(**arguments, constraints=options, progress=progress)
         synthesiser = ""
         for index, piece in enumerate(pieces):
             name = f"piece-{index:02d}"
