@@ -121,9 +121,6 @@ class MusicSampleOptions(SampleOptions, ConstraintOptions):
     particles: PositiveInt = 16
     """Copies of each piece that are sampled with given notes, of which the ones that fit the kept
     notes survive; 1 for notes that depend on the kept ones before them alone."""
-    passes: NonNegativeInt = 0
-    """Times that the notes that are not kept are sampled again, in small groups that are accepted
-    or not; slow."""
     self_similarity: bool = False
     """Also draw the similarity of all pairs of beats, or of seconds where the music has no beats,
     as piece-00-similarity.png: repeated passages are lines parallel to the diagonal."""

@@ -21,7 +21,7 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding import generate as generation
 from triptych.decoding.constraints import ByPriority
 from triptych.decoding.generate import on_model
-from triptych.decoding.given import particle_filter, resample
+from triptych.decoding.given import particle_filter
 from triptych.decoding.sampling import Draft, Given, LogitsConstraint, SampleRequest
 from triptych.domains.music.data import window_starts
 from triptych.domains.music.model import MusicSettings
@@ -139,17 +139,13 @@ def complete_tokens(
     window: int,
     overlap: int,
     particles: int,
-    passes: int = 0,
 ) -> Tensor:
     """Sample the unknown tokens of pieces given the known ones: int64 [B, L].
 
     In each window the unknown tokens are drawn by `particle_filter`, so that known tokens later in
-    the window count too, and then again by `passes` of `resample`. window, overlap: of the windows,
-    in tokens. The constraint is on the unknown tokens, a function of all tokens so far; not with
-    passes (ValueError). progress: called with (tokens drawn, L).
+    the window count too. window, overlap: of the windows, in tokens. The constraint is on the
+    unknown tokens, a function of all tokens so far. progress: called with (tokens drawn, L).
     """
-    if passes and request.constraint is not None:
-        raise ValueError("resampling does not take a constraint")
     request = on_model(model, request)
     assert request.given is not None
     values, known = request.given.values.clone(), request.given.known.clone()
@@ -168,9 +164,6 @@ def complete_tokens(
             progress=part_of(request.progress, start + n_prefix, total),
         )
         drawn, _ = particle_filter(model, part, particles=particles, n_prefix=n_prefix)
-        if passes:
-            chain = replace(part, given=Given(drawn, given.known), progress=None)
-            drawn, _ = resample(model, chain, passes=passes)
         values[:, start:stop], known[:, start:stop] = drawn, True
     return values
 

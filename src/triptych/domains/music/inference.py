@@ -32,7 +32,6 @@ from triptych.domains.music.generation import complete_tokens, sample_pieces
 from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi
 from triptych.domains.music.notes import Ids, Score
 from triptych.domains.options import check_layer_and_head, counted
-from triptych.errors import UserError
 from triptych.files.results import OutputFolder, json_bytes
 from triptych.types import Progress, ProgressFactory
 
@@ -102,7 +101,6 @@ class MusicModel(MusicEvaluation):
         count: int = 1,
         *,
         particles: int = 16,
-        passes: int = 0,
         seed: int = 0,
         temperature: float = 1.0,
         constraints: ConstraintOptions | None = None,
@@ -111,13 +109,10 @@ class MusicModel(MusicEvaluation):
         """Keep some voices or bars of a piece and sample the rest; for chorales.
 
         Arguments as in `MusicSampleOptions`. progress: called with (tokens sampled, their number).
-        Raises UserError for a file that cannot be read, for voices and bars that it lacks, and for
-        passes with constraints.
+        Raises UserError for a file that cannot be read and for voices and bars that it lacks.
         """
         self.check_melody()
         rules = [] if constraints is None else self.tokenizer.constraints(constraints)
-        if rules and passes:
-            raise UserError("constraints hold in sampling, not in passes: expected passes 0")
         piece = self.tokenizer.given(_parsed(given, "the given piece"), keep)
         settings = self.settings
         device = self.full_model.start.device
@@ -134,7 +129,6 @@ class MusicModel(MusicEvaluation):
             window=settings.sequence_length,
             overlap=settings.overlap,
             particles=particles,
-            passes=passes,
         )
         return [piece.to_midi(ids) for ids in tokens.cpu().numpy()]
 
