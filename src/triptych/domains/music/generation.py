@@ -52,10 +52,9 @@ def sample_pieces(
     """
     tokenizer, count = settings.tokenizer, request.count
     device = model.start.device
-    draft = None  # of held notes, where it makes sampling faster
+    # Of held notes, where it makes sampling faster.
     few = count <= MAX_DRAFTED_ROWS and device.type == "cpu" and not request.compile
-    if tokenizer.repeat_lag and few:
-        draft = Draft(tokenizer.repeat_lag)
+    draft = Draft(tokenizer.repeat_lag) if tokenizer.repeat_lag and few else None
     first = np.zeros(0, dtype=np.int64) if prompt is None else prompt
     grammar = tokenizer.grammar(count, seconds=seconds, n_prompt=len(first))
     rules = [*constraints] if grammar is None else [grammar, *constraints]

@@ -32,7 +32,7 @@ from triptych.domains.music.notes import (
 )
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 
-MAJOR = [[(c - root) % 12 in SCALES["major"] for c in range(12)] for root in range(12)]
+MAJOR = np.array([[(c - root) % 12 in SCALES["major"] for c in range(12)] for root in range(12)])
 """Which pitch classes belong to the major scale of each root, [12, 12]. A natural minor scale has
 the pitch classes of its relative major scale."""
 MANY = 2
@@ -85,7 +85,7 @@ def pitch_class_entropy(notes: Notes) -> float:
 def scale_consistency(notes: Notes) -> float:
     """Return the largest share of notes that belong to one major or natural minor scale."""
     counts = np.bincount(notes.pitch % 12, minlength=12)
-    return _ratio((np.array(MAJOR) @ counts).max(), len(notes))
+    return _ratio((MAJOR @ counts).max(), len(notes))
 
 
 def groove_consistency(notes: Notes, steps_per_bar: int) -> float:

@@ -57,14 +57,13 @@ class Ensemble:
     def of(cls, instruments: Sequence[str]) -> Ensemble:
         """Return the ensemble of some instruments; raises ValueError as `program_of` does."""
         programs = tuple(map(program_of, instruments))
-        seen: Counter[int] = Counter()
-        names = []
-        for program in programs:
-            seen[program] += 1
-            name = "drums" if program == DRUMS else program_names()[program]
-            names.append(name if seen[program] == 1 else f"{name} {seen[program]}")
-        if seen[DRUMS] > 1:
+        if programs.count(DRUMS) > 1:
             raise ValueError("instruments has drums several times; expected them once")
+        words = ["drums" if program == DRUMS else program_names()[program] for program in programs]
+        names = []
+        for index, word in enumerate(words):
+            number = words[: index + 1].count(word)
+            names.append(word if number == 1 else f"{word} {number}")
         return cls(programs, tuple(names))
 
     def players(self, program: int) -> list[int]:
