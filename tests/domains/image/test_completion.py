@@ -157,8 +157,8 @@ def test_a_picture_file_has_the_levels_that_were_written(tmp_path: Path, levels:
     render.write_png(tmp_path / "p.png", written)
     bits = {2: 1, 4: 2, 16: 4, 128: 7}.get(levels)
     for wanted in {bits, None}:
-        (read,) = read_pictures(str(tmp_path / "p.png"), [(1, levels, 1)], levels, bits=wanted)
-        assert read.pixels.flatten().tolist() == values.tolist()
+        read = read_pictures(str(tmp_path / "p.png"), [(1, levels, 1)], levels, bits=wanted)
+        assert read[tmp_path / "p.png"].flatten().tolist() == values.tolist()
 
 
 def test_settings_that_cannot_be_resampled_are_refused() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,7 +16,6 @@ from triptych.domains.pictures import render
 from triptych.domains.pictures.data import labels_of
 from triptych.domains.pictures.image_folder import ImageSizeError, decode_image, find_images
 from triptych.domains.pictures.options import GRID, SAMPLE
-from triptych.domains.pictures.render import to_levels
 from triptych.errors import UserError
 from triptych.files.results import OutputFolder
 from triptych.types import ProgressFactory
@@ -25,22 +24,16 @@ if TYPE_CHECKING:
     from triptych.domains.image.inference import ImageModel
 
 
-class Picture(NamedTuple):
-    """An image file of a user."""
-
-    path: Path
-    pixels: Tensor  # uint8 [H, W, C], levels of the model
-
-
 def read_pictures(
     path: str, shapes: list[tuple[int, int, int]], levels: int, *, bits: int | None = None
-) -> list[Picture]:
+) -> dict[Path, Tensor]:
     """Return the pictures of a file, or of all image files below a folder in the order of names.
 
+    By path, uint8 [H, W, C], with the levels of the model.
+
     Of a folder, files named `GRID` are left out: sampling writes one beside its images.
-    shapes: heights, widths and channels that are allowed. levels, bits: of the model; with bits the
-    levels are those of `ImageDataset.quantize`, otherwise the nearest. Raises UserError for a
-    folder without images, a damaged file, and a picture of another size.
+    shapes: heights, widths and channels that are allowed. levels, bits: as in `to_levels`. Raises
+    UserError for a folder without images, a damaged file, and a picture of another size.
     """
     given = Path(path)
     paths = [given]
@@ -48,12 +41,10 @@ def read_pictures(
         paths = [given / name for name in sorted(find_images(given)) if name.name != GRID]
         if not paths:
             raise UserError(f"{path} holds no images")
-    pictures = []
-    for file in paths:
-        pixels = _decode(file, shapes)
-        scaled = pixels >> (8 - bits) if bits is not None else to_levels(pixels, levels)
-        pictures.append(Picture(file, torch.from_numpy(scaled.astype(np.uint8))))
-    return pictures
+    return {
+        file: torch.from_numpy(render.to_levels(_decode(file, shapes), levels, bits))
+        for file in paths
+    }
 
 
 def filled_pixels(mask: str, height: int, width: int) -> Tensor:
@@ -112,11 +103,11 @@ def write_given(
     filled = None if options.mask is None else filled_pixels(options.mask, *model.shape[:2]).numpy()
     pictures = read_pictures(path, shapes, levels, bits=trained.settings.bits)
     out.check_free([*map(SAMPLE.format, range(len(pictures) * options.count))])
-    labels, progress = _labels(trained, pictures, options.label), report("sampled positions")
-    known = [tuple(picture.pixels.shape) == model.shape for picture in pictures]
+    labels, progress = _labels(trained, list(pictures), options.label), report("sampled positions")
+    known = [tuple(pixels.shape) == model.shape for pixels in pictures.values()]
     last = []
     if filled is not None:
-        images = np.stack([picture.pixels.numpy() for picture in pictures])  # [N, H, W, C]
+        images = np.stack([pixels.numpy() for pixels in pictures.values()])  # [N, H, W, C]
         arguments = options.arguments_of(trained.complete)
         samples = trained.complete(images, filled, **arguments, labels=labels, progress=progress)
         originals = render.to_bytes(images, levels)
@@ -124,8 +115,8 @@ def write_given(
     else:
         small = torch.stack(
             [
-                average_down(picture.pixels.unsqueeze(0), factor)[0] if large else picture.pixels
-                for picture, large in zip(pictures, known, strict=True)
+                average_down(pixels.unsqueeze(0), factor)[0] if large else pixels
+                for pixels, large in zip(pictures.values(), known, strict=True)
             ]
         )  # [N, h, w, C]
         arguments = options.arguments_of(trained.upscale)
@@ -133,15 +124,16 @@ def write_given(
         first = [render.in_colour(render.to_bytes(render.repeat(small, factor), levels))]
         if any(known):
             last = [np.full_like(first[0], render.HIDDEN)]
-            for row in np.flatnonzero(known):
-                last[0][row] = render.to_bytes(pictures[row].pixels, levels)
+            for row, pixels in enumerate(pictures.values()):
+                if known[row]:
+                    last[0][row] = render.to_bytes(pixels, levels)
     scaled = render.to_bytes(samples, levels)  # [N, count, H, W, C]
     columns = [render.in_colour(scaled[:, number]) for number in range(options.count)]
     render.write_rows(out.path / GRID, [*first, *columns, *last])
     return samples.reshape(-1, *model.shape)
 
 
-def _labels(trained: ImageModel, pictures: list[Picture], label: int | None) -> list[int] | None:
+def _labels(trained: ImageModel, pictures: list[Path], label: int | None) -> list[int] | None:
     """Return the class of each picture; None for an unconditional model.
 
     label: of all; None for the class that each picture's folder is named after, UserError for none.
@@ -151,11 +143,11 @@ def _labels(trained: ImageModel, pictures: list[Picture], label: int | None) -> 
         labels = labels_of(len(pictures), label, n_classes)
         return None if labels is None else labels.tolist()
     names = trained.vocabulary["class_names"] if n_classes else []
-    folders = [picture.path.resolve().parent.name for picture in pictures]
+    folders = [picture.resolve().parent.name for picture in pictures]
     for picture, folder in zip(pictures, folders, strict=True):
         if names and folder not in names:
             raise UserError(
-                f"the class of {picture.path} is unknown: its folder {folder} is none of "
+                f"the class of {picture} is unknown: its folder {folder} is none of "
                 f"{', '.join(names)}; give the class with --label, from 0"
             )
     return [names.index(folder) for folder in folders] if names else None

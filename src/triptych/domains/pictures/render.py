@@ -47,8 +47,14 @@ def to_bytes(pixels: NDArray[np.uint8] | Tensor, levels: int) -> NDArray[np.uint
     return scaled.astype(np.uint8)
 
 
-def to_levels(scaled: NDArray[np.uint8], levels: int) -> NDArray[np.uint8]:
-    """Return the level 0 .. levels-1 nearest to each 8-bit value; the inverse of `to_bytes`."""
+def to_levels(scaled: NDArray[np.uint8], levels: int, bits: int | None = None) -> NDArray[np.uint8]:
+    """Return 8-bit values as levels 0 .. levels-1 of a model.
+
+    bits: of a model whose levels are those of `ImageDataset.quantize`; None for the nearest level,
+    the inverse of `to_bytes`.
+    """
+    if bits is not None:
+        return (scaled >> (8 - bits)).astype(np.uint8)
     values = scaled.astype(np.int64)
     return ((values * (levels - 1) + 127) // 255).astype(np.uint8)
 
@@ -87,16 +93,14 @@ def write_grid(
     return grid
 
 
-def write_rows(path: str | Path, columns: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
-    """Write one row per picture as one PNG and return it: uint8 [H', W', C].
+def write_rows(path: str | Path, columns: Sequence[NDArray[np.uint8]]) -> None:
+    """Write one row per picture as one PNG.
 
     columns: each uint8 [N, H, W, C], 8-bit values of one image of every row. Images are enlarged as
     in `write_grid`.
     """
     cells = np.stack(list(columns), axis=1)  # [N, columns, H, W, C]
-    grid = lay_out(cells.reshape(-1, *cells.shape[2:]), len(columns))
-    write_png(path, grid)
-    return grid
+    write_png(path, lay_out(cells.reshape(-1, *cells.shape[2:]), len(columns)))
 
 
 def repeat(pixels: Tensor, factor: int) -> Tensor:
