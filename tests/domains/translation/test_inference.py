@@ -137,11 +137,11 @@ def test_what_single_precision_cannot_decide_is_searched_in_double(
     search, asked = inference.search_sources, []
 
     def doubtful(
-        model: torch.nn.Module, sources: dict[int, list[int]], **options: Any
+        model: torch.nn.Module, sources: dict[int, list[int]], *options: Any
     ) -> Iterator[tuple[int, SearchResult]]:
         if model is translator.double_model:
             asked.append(len(sources))
-        for place, (line, result) in enumerate(search(model, sources, **options)):  # type: ignore[arg-type]
+        for place, (line, result) in enumerate(search(model, sources, *options)):  # type: ignore[arg-type]
             # Every second line comes out wrong, by a decision that was too close.
             if model is not translator.double_model and place % 2 == 0:
                 wrong = replace(result.best[0], tokens=[5, 5, 5])

@@ -1,4 +1,4 @@
-"""Domain of translation: the options of its commands, and constraints that they name."""
+"""Domain of translation: the options of its commands."""
 
 from __future__ import annotations
 
@@ -15,20 +15,31 @@ from triptych.domains.options import (
     ScoreRequest,
 )
 from triptych.errors import UserError
-from triptych.types import (
-    Checked,
-    Dtype,
-    NonNegativeInt,
-    PositiveInt,
-)
+from triptych.types import Checked, Dtype, NonNegativeInt, PositiveInt
 
 NUMBERS = "attention.json"
 STEPS = "steps.png"
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutputConstraints(Checked):
-    """What every translation must fulfil; the defaults demand nothing."""
+class SearchOptions(Checked):
+    """How translations are searched."""
+
+    beam: PositiveInt = 4
+    """Number of hypotheses in beam search, 1 for greedy search."""
+    length_penalty: str = "gnmt:0.6"
+    """Divisor of a hypothesis's log-probability: 0 (none), 1 (average: its length in tokens) or
+    gnmt:ALPHA, ((5 + length) / 6)^ALPHA."""
+    no_repeat_ngram: PositiveInt | None = None
+    """Length of the runs of tokens that occur at most once in a translation; null for no limit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationRequest(SamplingOptions, SearchOptions):
+    """How lines are translated, and what every translation must fulfil.
+
+    Raises UserError for options that do not fit together.
+    """
 
     prefix: str | None = None
     """Text that every translation begins with; it may end inside a word."""
@@ -39,8 +50,15 @@ class OutputConstraints(Checked):
     """Minimum length of a translation in tokens."""
     max_length: PositiveInt | None = None
     """Maximum length of a translation in tokens; null for 50 more than the source has."""
-    no_repeat_ngram: PositiveInt | None = None
-    """Length of the runs of tokens that occur at most once in a translation; null for no limit."""
+    n_best: PositiveInt = 1
+    """Translations written for each line, best first, one a line; at most beam."""
+    batch_size: PositiveInt = 64
+    """Lines translated at a time; with fp32 the text does not depend on it."""
+    scores: bool = False
+    """Write lines of five columns, separated by tabs: number of the input line and rank of the
+    translation (both from 1), score, log-probability in nats, text."""
+    sample: bool = False
+    """Sample translations, by seed, temperature, top_k and top_p, instead of a beam search."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,6 +71,17 @@ class OutputConstraints(Checked):
                 f"min_length ({self.min_length}) must not be larger than max_length "
                 f"({self.max_length})"
             )
+        if self.n_best > self.beam:
+            raise UserError(f"n_best ({self.n_best}) must not be larger than beam ({self.beam})")
+        unused = ("temperature", "top_k", "top_p", "seed")
+        if self.sample:
+            unused = ("n_best", "scores", "require", "length_penalty")
+        for name in unused:
+            if getattr(self, name) != getattr(TranslationRequest, name):
+                expected = "beam search; expected it without sample"
+                if not self.sample:
+                    expected = "sampling; expected sample true"
+                raise UserError(f"{name} belongs to {expected}")
 
     @property
     def phrases(self) -> tuple[str, ...]:
@@ -61,33 +90,13 @@ class OutputConstraints(Checked):
 
     @property
     def of_whole_lines(self) -> bool:
-        """Whether they concern a line as a whole, which must then not be translated in parts."""
+        """Whether it concerns a line as a whole, which must then not be translated in parts."""
         return bool(self.prefix or self.phrases or self.min_length or self.max_length)
-
-    @classmethod
-    def of(cls, options: dict[str, Any]) -> OutputConstraints:
-        """Return the constraints among the options of a translation by their names."""
-        names = options.keys() & {field.name for field in fields(OutputConstraints)}
-        return OutputConstraints(**{name: options[name] for name in names})
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchOptions(Checked):
-    """How translations are searched."""
-
-    beam: PositiveInt = 4
-    """Number of hypotheses in beam search, 1 for greedy search."""
-    length_penalty: str = "gnmt:0.6"
-    """Divisor of a hypothesis's log-probability: 0 (none), 1 (average: its length in tokens) or
-    gnmt:ALPHA, ((5 + length) / 6)^ALPHA."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationScoreRequest(SearchOptions, ScoreRequest):
     """What to score of a translation model, and how it searches."""
-
-    no_repeat_ngram: PositiveInt | None = None
-    """Length of the runs of tokens that occur at most once in a translation; null for no limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,46 +116,20 @@ class TranslationEvaluateOptions(TranslationScoreRequest, EvaluateOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslationTranslateOptions(SamplingOptions, OutputConstraints, SearchOptions, ModelOptions):
+class TranslationTranslateOptions(TranslationRequest, ModelOptions):
     """Options of `triptych translate`."""
 
-    n_best: PositiveInt = 1
-    """Translations written for each line, best first, one a line; at most beam."""
-    batch_size: PositiveInt = 64
-    """Lines translated at a time; with fp32 the text does not depend on it."""
     dtype: Dtype = "fp32"
     """Number format of the weights; bf16 and int8 are faster and may change some translations."""
-    scores: bool = False
-    """Write lines of five columns, separated by tabs: number of the input line and rank of the
-    translation (both from 1), score, log-probability in nats, text."""
-    sample: bool = False
-    """Sample translations, by seed, temperature, top_k and top_p, instead of a beam search."""
 
     description = (
         "Translate lines (UTF-8) from standard input to standard output, in order and as soon as "
         "the input pauses."
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.n_best > self.beam:
-            raise ValueError(f"n_best ({self.n_best}) must not be larger than beam ({self.beam})")
-        if self.sample:
-            for name in ("n_best", "scores", "require", "length_penalty"):
-                if getattr(self, name) != getattr(TranslationTranslateOptions, name):
-                    raise ValueError(f"{name} belongs to beam search; expected it without sample")
-        elif (self.temperature, self.top_k, self.top_p, self.seed) != (1.0, None, None, 0):
-            raise ValueError(
-                "temperature, top_k, top_p and seed belong to sampling; expected sample true"
-            )
-
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of the model's `translate`."""
-        of_search = {"beam", "n_best", "length_penalty", "scores", "require"}
-        of_sampling = {field.name for field in fields(SamplingOptions)}
-        others = {field.name for field in fields(ModelOptions)} | {"dtype"}
-        others |= of_search if self.sample else of_sampling
-        return {name: value for name, value in vars(self).items() if name not in others}
+        return {field.name: getattr(self, field.name) for field in fields(TranslationRequest)}
 
 
 @dataclass(frozen=True, kw_only=True)

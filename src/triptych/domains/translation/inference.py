@@ -6,31 +6,25 @@ import copy
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from triptych.core.models.encoder_decoder import SequenceToSequence
 from triptych.decoding.beams import Hypothesis
 from triptych.decoding.penalty import LengthPenalty
-from triptych.decoding.sampling import Sampling
 from triptych.domains.base import TrainedModel, Translation
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.domains.synthetic import known_entropy
 from triptych.domains.translation import render
-from triptych.domains.translation.constraints import (
-    NO_SPACES,
-    TokenConstraints,
-    prepare_constraints,
-)
+from triptych.domains.translation.constraints import NO_SPACES, TokenConstraints
 from triptych.domains.translation.data import EncodedPairs
 from triptych.domains.translation.domain import (
     NUMBERS,
     STEPS,
-    OutputConstraints,
     SearchOptions,
     TranslationAttentionOptions,
+    TranslationRequest,
     TranslationScoreRequest,
-    TranslationTranslateOptions,
 )
 from triptych.domains.translation.metrics import (
     LikelihoodScores,
@@ -47,7 +41,6 @@ from triptych.domains.translation.model import (
 )
 from triptych.domains.translation.render import draw, draw_steps_by_length
 from triptych.domains.translation.search import (
-    by_line,
     one_line,
     sample_sources,
     search_sources,
@@ -108,20 +101,13 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         return copy.deepcopy(self.full_model).double()
 
     def translate(
-        self,
-        lines: Sequence[str],
-        *,
-        n_best: int = 1,
-        scores: bool = False,
-        sample: bool = False,
-        **options: Any,
+        self, lines: Sequence[str], *, progress: Progress | None = None, **options: Any
     ) -> list[str] | list[list[str]] | list[list[Translation]]:
         """Return one translation per line; for n_best above 1 a list of n_best, best first.
 
-        scores: return a list of `Translation` for each line, with the scores. sample: sample
-        translations instead of a search; options are then those of `sample`. Otherwise: those of
-        `search`. A blank line has an empty translation. A translation contains no line end and has
-        at most 50 tokens more than its source, besides those that the options demand.
+        options, progress: see `search`; with scores a list of `Translation` for each line. A blank
+        line has an empty translation. A translation contains no line end and has at most 50 tokens
+        more than its source, besides those that the options demand.
 
         A line with more tokens than any training pair (`data.max_length`) is translated sentence by
         sentence, see `split_long`; its n-th translation joins the n-th ones, and its scores are
@@ -130,31 +116,27 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         """
         if isinstance(lines, str):
             raise TypeError("translate takes a list of lines, not one string")
-        if sample and (n_best > 1 or scores):
-            raise UserError("sampling gives one translation of each line; expected no n_best")
+        request = TranslationRequest(**options)
         limit = self.settings.max_length - 1  # its end counts
         parts = [[line] for line in lines]
-        whole = OutputConstraints.of(options).of_whole_lines or self.settings.summaries
-        if not whole:
+        if not (request.of_whole_lines or self.settings.summaries):
             parts = [split_long(line, self.vocabulary.source, limit) for line in lines]
         every = [part for line in parts for part in line]
-        search = self.sample if sample else partial(self.search, n_best=n_best)
-        found = search(every, **options)
+        found = self.search(every, progress=progress, **options)
         self.tokens_written += sum(len(best[0].tokens) + 1 for best in found if best)
-        of_parts = self._translations(found, n_best)
+        of_parts = (
+            [
+                Translation(text, one.score, one.log_probability)
+                for text, one in zip(texts, best, strict=False)  # none of a blank line
+            ]
+            or [Translation("", 0.0, 0.0)] * request.n_best
+            for texts, best in zip(self.texts(found), found, strict=True)
+        )
         translated = [self._joined([next(of_parts) for _ in line]) for line in parts]
-        if scores:
+        if request.scores:
             return translated
         texts = [[one.text for one in best] for best in translated]
-        return [best[0] for best in texts] if n_best == 1 else texts
-
-    def _translations(
-        self, found: Sequence[Sequence[Hypothesis]], n_best: int
-    ) -> Iterator[list[Translation]]:
-        """Yield the hypotheses of each line with their texts; empty ones for a blank line."""
-        for best, texts in zip(found, self.texts(found, n_best=n_best), strict=True):
-            scores = [(one.score, one.log_probability) for one in best] or [(0.0, 0.0)] * n_best
-            yield [Translation(text, *two) for text, two in zip(texts, scores, strict=True)]
+        return [best[0] for best in texts] if request.n_best == 1 else texts
 
     def _joined(self, parts: list[list[Translation]]) -> list[Translation]:
         """Return the n best translations of a line from those of its parts, best first."""
@@ -168,105 +150,62 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         return joined
 
     def search(
-        self,
-        lines: Sequence[str],
-        *,
-        beam: int = SearchOptions.beam,
-        n_best: int = 1,
-        batch_size: int = TranslationTranslateOptions.batch_size,
-        length_penalty: str = SearchOptions.length_penalty,
-        progress: Progress | None = None,
-        **constraints: Any,
+        self, lines: Sequence[str], *, progress: Progress | None = None, **options: Any
     ) -> list[list[Hypothesis]]:
         """Return the n best hypotheses of each line, best first; none for a blank line.
 
-        beam: number of hypotheses of the search, 1 for greedy search. batch_size: lines at a time;
-        no effect on the translations if the search is exact. length_penalty: see
-        `LengthPenalty.parse`. progress: called with (lines done, lines in all); `translate` counts
-        the sentences of a long line as lines. constraints: prefix, require, min_length, max_length,
-        no_repeat_ngram, see `OutputConstraints`; a hypothesis keeps the model's log p.
+        options: fields of `TranslationRequest`; with `sample` one hypothesis without scores, the
+        same for the same lines in the same batches on the same device. A hypothesis keeps the
+        model's log p whatever is demanded of it. progress: called with (lines done, lines in all);
+        `translate` counts the sentences of a long line as lines.
 
-        Raises UserError for an n_best outside 1 to beam, for another length penalty and for
-        constraints that no translation meets.
+        Raises UserError for options that do not fit together and that no translation meets.
         """
-        if not 1 <= n_best <= beam:
-            raise UserError(f"n_best is {n_best}; expected from 1 to beam, which is {beam}")
-        results = self._results(
-            self._encoded(lines),
-            batch_size=batch_size,
-            beam=beam,
-            n_best=n_best,
-            penalty=LengthPenalty.parse(length_penalty),
-            constraints=self._prepared(constraints),
-        )
-        return by_line(results, lines, progress)
-
-    def sample(
-        self,
-        lines: Sequence[str],
-        *,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int = 0,
-        batch_size: int = TranslationTranslateOptions.batch_size,
-        progress: Progress | None = None,
-        **constraints: Any,
-    ) -> list[list[Hypothesis]]:
-        """Return one sampled translation of each line, without scores; none for a blank line.
-
-        temperature, top_k, top_p: see `Sampling`. seed: the same lines in the same batches give the
-        same translations on the same device. progress, constraints: see `search`; required phrases
-        need a search. Raises UserError as `search` does.
-        """
-        prepared = self._prepared(constraints)
-        if prepared.phrases:
-            raise UserError("require needs beam search; expected it without sampling")
-        results = sample_sources(
-            self.model,
-            self._encoded(lines),
-            batch_size=batch_size,
-            sampling=Sampling(temperature, top_k, top_p),
-            seed=seed,
-            constraints=prepared,
-        )
-        return by_line(results, lines, progress)
-
-    def _encoded(self, lines: Sequence[str]) -> dict[int, list[int]]:
-        """Return the ids of each line that is not blank, with END, by its number."""
+        request = TranslationRequest(**options)
+        constraints = TokenConstraints(request, self.vocabulary.target, language=self._language)
+        LengthPenalty.parse(request.length_penalty)  # refused without a line, too
         filled = {number: line.strip(SPACES) for number, line in enumerate(lines) if line.strip()}
         ids = self.vocabulary.source.encode_batch(list(filled.values()))
-        return {number: [*row, END] for number, row in zip(filled, ids, strict=True)}
-
-    def _prepared(self, constraints: dict[str, Any]) -> TokenConstraints:
-        wanted = OutputConstraints(**constraints)
-        return prepare_constraints(wanted, self.vocabulary.target, language=self._language)
+        sources = {number: [*row, END] for number, row in zip(filled, ids, strict=True)}
+        if request.sample:
+            results = sample_sources(self.model, sources, request, constraints)
+        else:
+            results = self._searched(sources, request, constraints)
+        found: list[list[Hypothesis]] = [[] for _ in lines]
+        for done, (number, best) in enumerate(results, start=len(lines) - len(sources) + 1):
+            found[number] = best
+            if progress is not None:
+                progress(done, len(lines))
+        return found
 
     @property
     def _language(self) -> str:
         return primary_subtag(self.settings.target_language)
 
-    def _results(
-        self, sources: Mapping[int, Sequence[int]], **options: Any
+    def _searched(
+        self,
+        sources: Mapping[int, Sequence[int]],
+        request: TranslationRequest,
+        constraints: TokenConstraints,
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         """Yield the hypotheses of `search_sources`, those of near-ties in double precision."""
         has_double = device_of(self.full_model).type != "mps"
         exact = self.repeats_near_ties and self.dtype == "fp32" and has_double
         doubtful = {}
-        for number, result in search_sources(self.model, sources, **options):
+        for number, result in search_sources(self.model, sources, request, constraints):
             if exact and result.margin < SAFE_MARGIN:
                 doubtful[number] = sources[number]
             else:
                 yield number, result.best
         if doubtful:
-            for number, result in search_sources(self.double_model, doubtful, **options):
+            for number, result in search_sources(self.double_model, doubtful, request, constraints):
                 yield number, result.best
 
-    def texts(self, found: Sequence[Sequence[Hypothesis]], *, n_best: int = 1) -> list[list[str]]:
-        """Return each hypothesis of `search` as one line; n_best empty texts for a blank line."""
+    def texts(self, found: Sequence[Sequence[Hypothesis]]) -> list[list[str]]:
+        """Return each hypothesis of `search` as one line; an empty one for a blank line."""
         rows = [hypothesis.tokens for best in found for hypothesis in best]
         decoded = iter(self.vocabulary.target.decode_batch(rows))
-        return [[one_line(next(decoded)) for _ in best] or [""] * n_best for best in found]
+        return [[one_line(next(decoded)) for _ in best] or [""] for best in found]
 
     def attention(
         self,
@@ -329,8 +268,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         with those of baselines in the details. batch_size: lines to translate at a time, None for
         64. All translations are in the details. Raises UserError for missing data.
         """
-        penalty, split = LengthPenalty.parse(request.length_penalty), request.split
-        trained_on = self.data_settings
+        split, trained_on = request.split, self.data_settings
         corpus = source_to_score(trained_on.source, split, request.data)
         pairs = corpus.items(split)[: request.limit]
         max_tokens = min(MAX_SCORING_TOKENS, trained_on.max_tokens)
@@ -347,7 +285,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
             beam=request.beam,
             length_penalty=request.length_penalty,
             no_repeat_ngram=request.no_repeat_ngram,
-            batch_size=request.batch_size or TranslationTranslateOptions.batch_size,
+            batch_size=request.batch_size or TranslationRequest.batch_size,
             progress=progress,
         )
         seconds = time.perf_counter() - started
@@ -365,7 +303,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
             **scores.details,
             "search": {
                 "beam": request.beam,
-                "length_penalty": str(penalty),
+                "length_penalty": str(LengthPenalty.parse(request.length_penalty)),
                 "no_repeat_ngram": request.no_repeat_ngram,
             },
             "dtype": self.dtype,

@@ -22,10 +22,10 @@ from triptych.decoding.generate import generate
 from triptych.decoding.penalty import LengthPenalty
 from triptych.decoding.sampling import SampleRequest, Sampling
 from triptych.domains.translation.constraints import EXTRA_TOKENS, TokenConstraints
+from triptych.domains.translation.domain import TranslationRequest
 from triptych.domains.translation.model import END, START
 from triptych.text.tokenizer import PAD, TextTokenizer
 from triptych.training.engine.devices import device_of, scoring
-from triptych.types import Progress
 
 FORBIDDEN = (PAD, START)
 """Tokens that no translation contains."""
@@ -42,17 +42,14 @@ SENTENCE_END = re.compile(r"""(?<=[.!?…])\s+|(?<=[.!?…]["'”’»)\]])\s+|(
 def search_sources(
     model: SequenceToSequence,
     sources: Mapping[int, Sequence[int]],
-    *,
-    batch_size: int,
-    beam: int,
-    n_best: int,
-    penalty: LengthPenalty,
+    request: TranslationRequest,
     constraints: TokenConstraints,
 ) -> Iterator[tuple[int, SearchResult]]:
     """Yield the key and the result of each source (its ids and END), the longest first."""
-    device = device_of(model)
-    required, n_banks = constraints.required(device), constraints.n_banks
-    for keys, source in _batches(model, sources, max(1, batch_size // n_banks), beam=beam):
+    device, beam = device_of(model), request.beam
+    required = constraints.required(device)
+    n_banks = required.n_banks if required else 1
+    for keys, source in _batches(model, sources, max(1, request.batch_size // n_banks), beam=beam):
         limits = [constraints.limit(sources[key]) for key in keys]
         rules = constraints.rules(device)
         with scoring(model), threads_of_steps(model, len(keys) * beam * n_banks):
@@ -65,8 +62,8 @@ def search_sources(
                 start=START,
                 end=END,
                 max_lengths=limits,
-                penalty=penalty,
-                n_best=n_best,
+                penalty=LengthPenalty.parse(request.length_penalty),
+                n_best=request.n_best,
                 forbidden=FORBIDDEN,
                 constraint=AnyForbids(rules) if rules else None,
                 required=required,
@@ -77,31 +74,28 @@ def search_sources(
 def sample_sources(
     model: SequenceToSequence,
     sources: Mapping[int, Sequence[int]],
-    *,
-    batch_size: int,
-    sampling: Sampling,
-    seed: int,
+    request: TranslationRequest,
     constraints: TokenConstraints,
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
     """Yield the key and one sampled translation of each source, longest first; no scores (nan)."""
     device = device_of(model)
-    generator = torch.Generator(device).manual_seed(seed)
-    forbidden = Forbidden(FORBIDDEN, constraints.size, device)
-    for keys, source in _batches(model, sources, batch_size, beam=1):
+    generator = torch.Generator(device).manual_seed(request.seed)
+    forbidden = Forbidden(FORBIDDEN, len(constraints.tokenizer), device)
+    for keys, source in _batches(model, sources, request.batch_size, beam=1):
         limits = [constraints.limit(sources[key]) for key in keys]
         rules = [forbidden, *constraints.rules(device)]
         with scoring(model):
-            request = SampleRequest(
+            sampled = SampleRequest(
                 count=len(keys),
                 length=max(limits),
-                sampling=sampling,
+                sampling=Sampling(request.temperature, request.top_k, request.top_p),
                 generator=generator,
                 previous=torch.full((len(keys),), START, device=device),
                 condition=model.encode(source, source == PAD),
                 end=END,
                 constraint=ByPriority(rules),
             )
-            rows = generate(model, request)
+            rows = generate(model, sampled)
         for key, row, limit in zip(keys, rows.tolist(), limits, strict=True):
             tokens = row[:limit]
             finished = END in tokens
@@ -164,28 +158,13 @@ def one_line(text: str) -> str:
     return text.replace("\r", " ").replace("\n", " ")
 
 
-def by_line(
-    results: Iterator[tuple[int, list[Hypothesis]]],
-    lines: Sequence[str],
-    progress: Progress | None,
-) -> list[list[Hypothesis]]:
-    """Return the hypotheses of each line, none of a blank one; report how many lines are done."""
-    found: list[list[Hypothesis]] = [[] for _ in lines]
-    n_blank = sum(not line.strip() for line in lines)
-    for done, (number, best) in enumerate(results, start=n_blank + 1):
-        found[number] = best
-        if progress is not None:
-            progress(done, len(lines))
-    return found
-
-
 def split_long(line: str, tokenizer: TextTokenizer, max_tokens: int) -> list[str]:
     """Return the sentences of a line of more than `max_tokens` tokens, or the line alone.
 
     A model writes little that is useful about a sequence longer than any of its training: it stops
     after the first sentence, or repeats itself up to the length limit. A sentence that is still too
-    long is halved, at the space nearest to its middle or, in a word,
-    at the middle, as often as it is necessary.
+    long is halved, at the space nearest to its middle or, in a word, at the middle, as often as it
+    is necessary.
     """
     if _fits(line, tokenizer, max_tokens):
         return [line]
