@@ -17,7 +17,7 @@ from triptych.domains.language.domain import (
     LanguageSampleOptions,
     LanguageScoreRequest,
 )
-from triptych.domains.language.model import SEP, SPECIALS, LanguageSettings, Vocabulary
+from triptych.domains.language.model import SEP, SPECIALS, LanguageSettings, Scored, Vocabulary
 from triptych.domains.language.sources import Labelled, filled
 from triptych.domains.language.tasks.labelled import LabelledTask
 from triptych.domains.options import counted
@@ -93,16 +93,15 @@ class LanguageModel(TaskScores, TrainedModel):
             max_tokens = request.batch_size * most
         batches = evaluation_batches(examples, max_tokens, limit=limit)
         totals = sum_scores(self.model, self.score, batches, progress)
-        further, further_details = task.further_scores(
-            self.model, examples, request, max_tokens=max_tokens, progress=progress
-        )
+        scored = Scored(examples, request, max_tokens)
+        further, further_details = task.further_scores(self.model, scored, progress)
         simple, not_scored = {}, {}
         try:
             training = task.encode(settings.source, "train", self.vocabulary, most)
         except UserError as error:
             not_scored["simple models"] = str(error)
         else:
-            simple = task.simple_models(training, examples, request, max_tokens=max_tokens)
+            simple = task.simple_models(training, scored)
         details = {
             "dtype": self.dtype,
             "task": type(task).__name__,

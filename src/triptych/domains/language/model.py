@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 from torch import Tensor, nn
 
@@ -92,6 +92,17 @@ class ModelConfig:
 
 SimpleModels: TypeAlias = dict[str, dict[str, float]]
 """Metric -> name of a simple model -> its score."""
+Each = TypeVar("Each", bound=Examples)
+
+
+class Scored(NamedTuple, Generic[Each]):
+    """What `triptych evaluate` scores."""
+
+    examples: Each
+    """Of the split; the first `limit` of the request are scored."""
+    request: LanguageScoreRequest
+    max_tokens: int
+    """Of a batch."""
 
 
 class Task(Checked, ABC):
@@ -174,25 +185,14 @@ class Task(Checked, ABC):
         )
 
     def further_scores(
-        self,
-        model: Any,
-        examples: Any,
-        request: LanguageScoreRequest,
-        *,
-        max_tokens: int,
-        progress: Progress | None,
-    ) -> tuple[dict[str, float], dict[str, Any]]:
-        """Return metrics that `triptych evaluate` adds to those of a validation, and details.
-
-        examples: of the split, of which the first `limit` are scored. max_tokens: of a batch.
-        """
+        self, model: Any, scored: Scored[Any], progress: Progress | None
+    ) -> tuple[dict[str, float], dict[str, int]]:
+        """Return metrics that `triptych evaluate` adds to those of a validation, and details."""
         return {}, {}
 
-    def simple_models(
-        self, training: Any, examples: Any, request: LanguageScoreRequest, *, max_tokens: int
-    ) -> SimpleModels:
+    @abstractmethod
+    def simple_models(self, training: Any, scored: Scored[Any]) -> SimpleModels:
         """Return the scores of simple models of the training examples on the same examples."""
-        return {}
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -24,14 +25,8 @@ from triptych.core.models.sequence_vector import (
 )
 from triptych.core.transformer import take_auxiliary_loss
 from triptych.domains.language.data import LabelledBatch, LabelledExamples, join_texts
-from triptych.domains.language.domain import LanguageScoreRequest
 from triptych.domains.language.metrics import simple_accuracies
-from triptych.domains.language.model import (
-    ModelConfig,
-    SimpleModels,
-    Task,
-    Vocabulary,
-)
+from triptych.domains.language.model import ModelConfig, Scored, SimpleModels, Task, Vocabulary
 from triptych.domains.language.sources import Labelled, LabelledSource, Source
 from triptych.errors import UserError
 from triptych.text.batches import evaluation_batches
@@ -41,28 +36,19 @@ from triptych.training.finetune.parts import InitialWeights
 from triptych.training.loading.batches import Ragged
 from triptych.types import PositiveInt
 
-Base: TypeAlias = Literal["encoder", "decoder"]
-"""Model under the head of a task: that of masked tokens or that of the next token."""
-Pooling: TypeAlias = Literal["cls", "mean"]
-"""Vector of a row of tokens that an encoder has read."""
-
-HEAD = "model.task_head."
-POOLER = "model.reader.pooler."
+HEAD, POOLER = "model.task_head.", "model.reader.pooler."
 SHOWN = 8
 """Examples whose labels are shown after a validation."""
 
 
 @dataclass(frozen=True)
 class LabelledTask(Task):
-    """Predict the label of an example from one vector for each of its rows.
+    """Predict the label of an example from one vector for each of its rows of texts."""
 
-    A subclass says which rows of texts an example has and how their vectors give the logits.
-    """
-
-    base: Base = "encoder"
+    base: Literal["encoder", "decoder"] = "encoder"
     """Model under the head: the `encoder` of masked tokens, or the `decoder` of next tokens, of
     which the last token is read."""
-    pooling: Pooling = "cls"
+    pooling: Literal["cls", "mean"] = "cls"
     """Vector of a row that the encoder has read: `cls`, that of [CLS] after the pooler, or `mean`,
     the mean of the vectors of all tokens."""
     train_examples: PositiveInt | None = None
@@ -73,6 +59,13 @@ class LabelledTask(Task):
 
     monitor: ClassVar[str] = "nats_per_example"
     reads = LabelledSource
+    n_texts: ClassVar[range]
+    """Numbers of texts that an example may have."""
+    wanted: ClassVar[str]
+    """What the task reads, for errors."""
+    chooses_a_row: ClassVar[bool] = False
+    """Whether each row has one score, and the right row is the label; otherwise the sum of the
+    vectors of all rows gives a score to each class."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -84,20 +77,16 @@ class LabelledTask(Task):
 
     @abstractmethod
     def rows(self, texts: Sequence[str]) -> list[tuple[str, ...]]:
-        """Return the rows of an example, each of one text or two.
-
-        Raises ValueError for a number of texts that the task does not have.
-        """
+        """Return the rows of an example, each of one text or two."""
 
     def logits(self, model: SequenceTaskModel, batch: LabelledBatch) -> Tensor:
-        """Logits of the classes, of the sum of the vectors of all rows: [B, C]."""
+        """Return the logits of the labels, [B, C]."""
         vectors = model.vectors(batch.tokens, batch.segments, batch.padding)  # [B, R, D]
+        if self.chooses_a_row:
+            scores: Tensor = model.task_head(vectors).squeeze(-1)  # [B, R]
+            return scores
         logits: Tensor = model.task_head(vectors.sum(1))  # [B, C]
         return logits
-
-    def n_outputs(self, labels: Sequence[str]) -> int:
-        """Return the number of outputs of the head."""
-        return len(labels)
 
     def texts(self, source: Source) -> Iterable[str]:
         return (text for example in source.items("train") for text in example.texts)
@@ -124,7 +113,7 @@ class LabelledTask(Task):
                 reader = MeanReader(encoder)
             else:
                 reader = FirstTokenReader(encoder, Pooler(parts.d_model))
-        n_outputs = self.n_outputs(vocabulary.labels)
+        n_outputs = 1 if self.chooses_a_row else len(vocabulary.labels)
         return SequenceTaskModel(reader, TaskHead(parts.d_model, n_outputs, dropout=parts.dropout))
 
     def encode(
@@ -160,10 +149,10 @@ class LabelledTask(Task):
                     f"{where} has the label {example.label!r}; expected one of "
                     f"{', '.join(vocabulary.labels)}"
                 )
-            try:
-                rows.append(self.rows(example.texts))
-            except ValueError as error:
-                raise UserError(f"{where} {error}") from error
+            if (n_texts := len(example.texts)) not in self.n_texts:
+                kind = type(self).__name__
+                raise UserError(f"{where} has {n_texts} texts; {kind} reads {self.wanted}")
+            rows.append(self.rows(example.texts))
             if len(rows[-1]) != len(rows[0]):
                 raise UserError(
                     f"{where} has {len(rows[-1])} candidates and the first example has "
@@ -238,14 +227,9 @@ class LabelledTask(Task):
         ]
 
     def simple_models(
-        self,
-        training: LabelledExamples,
-        examples: LabelledExamples,
-        request: LanguageScoreRequest,
-        *,
-        max_tokens: int,
+        self, training: LabelledExamples, scored: Scored[LabelledExamples]
     ) -> SimpleModels:
-        return {"accuracy": simple_accuracies(training, examples, request.limit)}
+        return {"accuracy": simple_accuracies(training, scored.examples, scored.request.limit)}
 
     def initial_weights(
         self, header: dict[str, Any], labels: tuple[str, ...], weights: dict[str, Tensor]
@@ -286,9 +270,10 @@ class LabelledTask(Task):
 class Classification(LabelledTask):
     """Predict the class of a text (Devlin et al. 2018, section 4.1; Radford et al. 2018)."""
 
+    n_texts = range(1, 2)
+    wanted = "one text and a label"
+
     def rows(self, texts: Sequence[str]) -> list[tuple[str, ...]]:
-        if len(texts) != 1:
-            raise ValueError(f"has {len(texts)} texts; Classification reads one text and a label")
         return [tuple(texts)]
 
 
@@ -296,10 +281,10 @@ class Classification(LabelledTask):
 class Entailment(LabelledTask):
     """Predict the relation of a text to a second one, which are read as one row in this order."""
 
+    n_texts = range(2, 3)
+    wanted = "two texts and a label"
+
     def rows(self, texts: Sequence[str]) -> list[tuple[str, ...]]:
-        if len(texts) != 2:
-            kind = type(self).__name__
-            raise ValueError(f"has {len(texts)} texts; {kind} reads two texts and a label")
         return [tuple(texts)]
 
 
@@ -323,23 +308,14 @@ class MultipleChoice(LabelledTask):
     their probabilities.
     """
 
+    n_texts = range(3, sys.maxsize)
+    wanted = "a context, two candidates or more and the number of the right one"
+    chooses_a_row = True
+
     def rows(self, texts: Sequence[str]) -> list[tuple[str, ...]]:
-        if len(texts) < 3:
-            raise ValueError(
-                f"has {len(texts)} texts; MultipleChoice reads a context, two candidates or more "
-                "and the number of the right one"
-            )
         return [(texts[0], candidate) for candidate in texts[1:]]
 
     def labels(self, source: Source) -> tuple[str, ...]:
         """Return the numbers of the candidates from 1."""
         first = source.items("train")[0]
         return tuple(str(number) for number in range(1, len(first.texts)))
-
-    def n_outputs(self, labels: Sequence[str]) -> int:
-        return 1
-
-    def logits(self, model: SequenceTaskModel, batch: LabelledBatch) -> Tensor:
-        vectors = model.vectors(batch.tokens, batch.segments, batch.padding)  # [B, R, D]
-        logits: Tensor = model.task_head(vectors).squeeze(-1)  # [B, R]
-        return logits

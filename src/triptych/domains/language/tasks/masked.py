@@ -20,7 +20,6 @@ from triptych.domains.language.data import (
     encode_documents,
     join_sentences,
 )
-from triptych.domains.language.domain import LanguageScoreRequest
 from triptych.domains.language.metrics import pseudo_scores
 from triptych.domains.language.model import (
     CLS,
@@ -29,6 +28,7 @@ from triptych.domains.language.model import (
     SEP,
     SPECIALS,
     ModelConfig,
+    Scored,
     SimpleModels,
     Task,
     Vocabulary,
@@ -157,36 +157,25 @@ class MaskedTokens(MaskRates, Task):
         return fill_masks(model, tokens, request, vocabulary)
 
     def further_scores(
-        self,
-        model: MaskedTokenModel,
-        examples: MaskedExamples,
-        request: LanguageScoreRequest,
-        *,
-        max_tokens: int,
-        progress: Progress | None,
+        self, model: MaskedTokenModel, scored: Scored[MaskedExamples], progress: Progress | None
     ) -> tuple[dict[str, float], dict[str, int]]:
-        chosen = spread_rows(examples, request)
+        chosen = spread_rows(scored)
         if not len(chosen):
             return {}, {}
-        metrics = pseudo_scores(
-            model, examples.rows, chosen, max_tokens=max_tokens, progress=progress
-        )
+        rows, most = scored.examples.rows, scored.max_tokens
+        metrics = pseudo_scores(model, rows, chosen, max_tokens=most, progress=progress)
         return metrics, {"pseudo_examples": len(chosen)}
 
     def simple_models(
-        self,
-        training: MaskedExamples,
-        examples: MaskedExamples,
-        request: LanguageScoreRequest,
-        *,
-        max_tokens: int,
+        self, training: MaskedExamples, scored: Scored[MaskedExamples]
     ) -> SimpleModels:
+        examples = scored.examples
         counted = MaskedCounts(training.rows, training.known.stop, n_specials=N_SPECIALS, mask=MASK)
-        batches = evaluation_batches(examples, max_tokens, limit=request.limit)
+        batches = evaluation_batches(examples, scored.max_tokens, limit=scored.request.limit)
         parts = zip(*(neighbours(batch) for batch in batches), strict=True)
         nats, accuracy = counted.scores(*(np.concatenate(part) for part in parts))
         scores = {"nats_per_masked_token": nats, "masked_accuracy": accuracy}
-        chosen = spread_rows(examples, request)
+        chosen = spread_rows(scored)
         if len(chosen):
             texts = [examples.rows[int(row)].astype(np.int64) for row in chosen]
             sides = [[row[:-2] for row in texts], [row[2:] for row in texts]]
@@ -200,10 +189,10 @@ class MaskedTokens(MaskRates, Task):
         return scores
 
 
-def spread_rows(examples: MaskedExamples, request: LanguageScoreRequest) -> Ids:
+def spread_rows(scored: Scored[MaskedExamples]) -> Ids:
     """Return the rows of `pseudo_examples`, spread over the split, which is in document order."""
-    rows = examples.first[: request.limit]
-    count = min(request.pseudo_examples, len(rows))
+    rows = scored.examples.first[: scored.request.limit]
+    count = min(scored.request.pseudo_examples, len(rows))
     spread: Ids = rows[np.arange(count) * len(rows) // max(count, 1)]
     return spread
 

@@ -17,11 +17,11 @@ from triptych.decoding.constraints import Forbidden
 from triptych.decoding.generate import generate
 from triptych.decoding.sampling import SampleRequest
 from triptych.domains.language.data import NextTokenBatch, Windows, encode_documents
-from triptych.domains.language.domain import LanguageScoreRequest
 from triptych.domains.language.model import (
     N_SPECIALS,
     SEP,
     ModelConfig,
+    Scored,
     SimpleModels,
     Task,
     Vocabulary,
@@ -98,17 +98,9 @@ class NextToken(Task):
             )
         return continue_text(model, tokens, request, vocabulary)
 
-    def simple_models(
-        self,
-        training: Windows,
-        examples: Windows,
-        request: LanguageScoreRequest,
-        *,
-        max_tokens: int,
-    ) -> SimpleModels:
-        nats = CountModels(*training.pairs(), training.vocabulary).nats(
-            *examples.pairs(request.limit)
-        )
+    def simple_models(self, training: Windows, scored: Scored[Windows]) -> SimpleModels:
+        model = CountModels(*training.pairs(), training.vocabulary)
+        nats = model.nats(*scored.examples.pairs(scored.request.limit))
         perplexity = {name: math.exp(value) for name, value in nats.items()}
         return {"nats_per_token": nats, "perplexity": perplexity}
 
