@@ -1,1 +1,1 @@
-"""Text for translation and language: tokenizers, tables, batches by length, counts."""
+"""Text for translation and language: tokenizers, tables, batches by length."""

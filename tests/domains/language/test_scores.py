@@ -12,7 +12,12 @@ import torch
 
 from triptych.decoding.sampling import SampleRequest, Sampling
 from triptych.domains.language.data import Windows
-from triptych.domains.language.metrics import pseudo_scores
+from triptych.domains.language.metrics import (
+    INITIAL_COUNT,
+    CountModels,
+    MaskedCounts,
+    pseudo_scores,
+)
 from triptych.domains.language.model import CLS, MASK, N_SPECIALS, SEP, ModelConfig, Vocabulary
 from triptych.domains.language.sources import TextFiles
 from triptych.domains.language.tasks.masked import (
@@ -23,7 +28,6 @@ from triptych.domains.language.tasks.masked import (
 )
 from triptych.domains.language.tasks.next_token import NextToken
 from triptych.text.batches import evaluation_batches
-from triptych.text.counts import INITIAL_COUNT, CountModels, MaskedCounts
 from triptych.text.tokenizer import PAD
 from triptych.training.engine.evaluate import sum_scores
 from triptych.training.loading.batches import Ragged

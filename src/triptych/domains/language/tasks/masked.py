@@ -20,7 +20,7 @@ from triptych.domains.language.data import (
     encode_documents,
     join_sentences,
 )
-from triptych.domains.language.metrics import pseudo_scores
+from triptych.domains.language.metrics import Ids, MaskedCounts, pseudo_scores
 from triptych.domains.language.model import (
     CLS,
     MASK,
@@ -36,7 +36,6 @@ from triptych.domains.language.model import (
 from triptych.domains.language.sources import Source
 from triptych.errors import UserError
 from triptych.text.batches import evaluation_batches
-from triptych.text.counts import Ids, MaskedCounts
 from triptych.text.tokenizer import TextTokenizer
 from triptych.training.engine.devices import device_of, scoring, to_device
 from triptych.training.engine.evaluate import in_double

@@ -17,6 +17,7 @@ from triptych.decoding.constraints import Forbidden
 from triptych.decoding.generate import generate
 from triptych.decoding.sampling import SampleRequest
 from triptych.domains.language.data import NextTokenBatch, Windows, encode_documents
+from triptych.domains.language.metrics import CountModels
 from triptych.domains.language.model import (
     N_SPECIALS,
     SEP,
@@ -28,7 +29,6 @@ from triptych.domains.language.model import (
 )
 from triptych.domains.language.sources import Source
 from triptych.errors import UserError
-from triptych.text.counts import CountModels
 from triptych.text.tokenizer import PAD
 from triptych.training.engine.devices import device_of
 from triptych.training.engine.evaluate import in_double
