@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import subprocess
@@ -10,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from triptych import pretrained
 
@@ -55,15 +53,6 @@ def test_a_command_with_a_shipped_model_does_what_is_promised(
     else:
         for path in promised.split():
             assert (tmp_path / "empty" / path).stat().st_size > 100
-
-
-def test_the_yaml_shown_builds() -> None:
-    for kind, block in BLOCKS:
-        if kind == "yaml":
-            attention = yaml.safe_load(block)["model"]["transformer"]["attention"]
-            module, _, name = attention["class_path"].rpartition(".")
-            config = getattr(importlib.import_module(module), name)(**attention["init_args"])
-            assert config.build(16, 2, config.mask_pattern((16, 16, 3), True))
 
 
 def test_the_python_shown_compiles_and_names_what_exists() -> None:

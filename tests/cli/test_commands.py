@@ -9,9 +9,8 @@ import pytest
 
 from triptych import domains
 from triptych.cli import main as module
-from triptych.cli.main import COMMANDS, Command, find_command, help_text
+from triptych.cli.main import COMMANDS, Command, help_text
 from triptych.domains import find_domain
-from triptych.errors import UserError
 from triptych.tools.completion import command_line
 
 SOURCE = Path(module.__file__).parent
@@ -64,12 +63,6 @@ def test_completion_offers_the_commands_with_their_domains() -> None:
     for command in COMMANDS.values():
         if command.needs_domain:
             assert list(subcommands(offered[command.name])) == command.domains()
-
-
-@names
-def test_a_misspelt_command_is_refused_with_the_nearest(name: str) -> None:
-    with pytest.raises(UserError, match=f"unknown command '{name}x'; did you mean {name}?"):
-        find_command(f"{name}x")
 
 
 def test_a_new_row_is_all_that_a_command_needs(

@@ -99,10 +99,22 @@ def test_files_of_this_machine(tmp_path: Path) -> None:
         get(Files({}, address=(tmp_path / "nowhere").as_uri()), tmp_path / "out")
 
 
-def test_corrupted_content_is_refused_and_deleted(files: Files, tmp_path: Path) -> None:
-    files.content[f"/{NAME}"] = CONTENT[:-1] + bytes([CONTENT[-1] ^ 1])
-    with pytest.raises(UserError, match=r"SHA256 hash .* does not match the known hash"):
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ({f"/{NAME}": CONTENT[:-1] + bytes([CONTENT[-1] ^ 1])}, "SHA256 hash .* does not match"),
+        ({}, "cannot be fetched: 404 .*--url"),
+    ],
+    ids=["another-hash", "404"],
+)
+def test_what_stays_wrong_is_tried_as_often_and_told_in_one_sentence(
+    files: Files, tmp_path: Path, content: dict[str, bytes], says: str
+) -> None:
+    files.content = content
+    with pytest.raises(UserError, match=says) as caught:
         get(files, tmp_path)
+    assert files.address in str(caught.value)
+    assert len(files.asked) == 1 + RETRIES
     assert names(tmp_path) == []
 
 
