@@ -20,9 +20,8 @@ from triptych.tools.complexity.layers import (
     layer_kinds,
     path_length,
 )
-from triptych.tools.complexity.measure import kept_bytes
+from triptych.tools.complexity.measure import FlopCounter, kept_bytes
 from triptych.tools.complexity.table import table
-from triptych.training.engine.flops import FlopCounter
 
 WIDTH, HEADS = 8, 2
 

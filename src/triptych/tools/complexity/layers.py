@@ -18,7 +18,7 @@ from triptych.core.attention.mask import COUNTED_TOGETHER, MaskPattern
 from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.models.recurrent import CellKind, recurrent_layers
 from triptych.core.state import ForwardContext
-from triptych.training.engine.flops import attention_flops, recurrent_flops
+from triptych.training.engine.flops import attention_flops
 
 
 class LayerKind(ABC):
@@ -49,6 +49,12 @@ class LayerKind(ABC):
     def sequential_operations(self, length: int) -> int:
         """Operations of the forward pass that wait for one another, a layer's own depth aside."""
         return 1
+
+
+def recurrent_flops(layer: nn.RNNBase, n_positions: int) -> int:
+    """Return the operations of the products with all matrices of a layer in the forward pass."""
+    matrices = [w for name, w in layer.named_parameters() if name.startswith("weight")]
+    return 2 * n_positions * sum(matrix.numel() for matrix in matrices)
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
+from torch.utils.flop_counter import FlopCounterMode
 
 from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.transformer import Block
 from triptych.errors import UserError
-from triptych.tools.complexity.layers import Attention
-from triptych.training.engine.flops import FlopCounter
+from triptych.tools.complexity.layers import Attention, recurrent_flops
 from triptych.training.engine.module import TrainingModule
 
 
@@ -46,6 +46,55 @@ class KeptTensors:
         """Bytes of what was noted."""
         own = {id(parameter.untyped_storage()) for parameter in self.module.parameters()}
         return sum(storage.nbytes() for key, storage in self._storages.items() if key not in own)
+
+
+def sdpa_flops(q: torch.Size, k: torch.Size, v: torch.Size, *_: Any, **__: Any) -> int:
+    """Return the operations of attention [..., Q, E], [..., K, E], [..., K, V] over all pairs.
+
+    Products of queries with keys, and of weights with values.
+    """
+    return 2 * q[:-1].numel() * k[-2] * (k[-1] + v[-1])
+
+
+class FlopCounter(FlopCounterMode):
+    """PyTorch's counter with the attention of CPUs and recurrent layers, which it misses.
+
+    Attention counts as it is computed, pairs that its mask hides included where they are computed.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        # PyTorch's counter knows operations by these names alone; the public function has several.
+        on_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        super().__init__(display=False, custom_mapping={on_cpu: sdpa_flops})
+        self._layers = [part for part in model.modules() if isinstance(part, nn.RNNBase)]
+        self._recurrent = 0
+
+    def __enter__(self) -> FlopCounter:
+        self._hooks = [layer.register_forward_pre_hook(self._begin) for layer in self._layers]
+        self._hooks += [layer.register_forward_hook(self._end) for layer in self._layers]
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        for hook in self._hooks:
+            hook.remove()
+
+    @property
+    def total(self) -> int:
+        """Operations of the passes inside."""
+        return int(self.get_total_flops()) + self._recurrent
+
+    # Which operations of a recurrent layer PyTorch sees depends on the device, so they are taken
+    # off again.
+
+    def _begin(self, layer: nn.RNNBase, inputs: tuple[Any, ...]) -> None:
+        x = inputs[0]
+        n_positions = len(x.data) if isinstance(x, PackedSequence) else x.shape[:2].numel()
+        self._recurrent += recurrent_flops(layer, n_positions) + int(self.get_total_flops())
+
+    def _end(self, layer: nn.Module, inputs: Any, output: Any) -> None:
+        self._recurrent -= int(self.get_total_flops())
 
 
 def kept_bytes(module: nn.Module, forward: Callable[[], object]) -> int:

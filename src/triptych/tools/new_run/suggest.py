@@ -7,8 +7,11 @@ for those of the template.
 
 from __future__ import annotations
 
+import statistics
 import textwrap
-from typing import Any
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
@@ -16,6 +19,9 @@ from triptych.config.schema import from_plain
 from triptych.domains.base import Domain
 from triptych.domains.options import NewRunOptions
 from triptych.tools.new_run.data import Description, Setting
+
+if TYPE_CHECKING:
+    from triptych.training.engine.module import TrainingModule
 
 WIDTH = 96
 """Characters of a line of the comment."""
@@ -96,7 +102,6 @@ def estimate(domain: Domain, content: dict[str, Any], options: NewRunOptions) ->
     content: of the settings file. Raises UserError where the run could not be started with it.
     """
     from triptych.training.engine.devices import uses_cuda
-    from triptych.training.engine.speed import time_steps
 
     plain = {key: value for key, value in content.items() if key != "trainer"}
     trainer = content["trainer"]
@@ -112,6 +117,53 @@ def estimate(domain: Domain, content: dict[str, Any], options: NewRunOptions) ->
         f"{step.seconds:.2g} s with {n_parameters / 1e6:.1f} M parameters, without validation and "
         f"samples (median of {options.timed_steps} steps on this machine{busy})"
     )
+
+
+class StepTime(NamedTuple):
+    """Median time of an update, in seconds."""
+
+    seconds: float
+    processor_seconds: float
+    """Time of all threads on processors; below `seconds` where other work takes the processors, or
+    where a GPU computes."""
+
+
+def time_steps(
+    task: TrainingModule, loader: Iterable[Any], trainer: dict[str, Any], *, steps: int
+) -> StepTime:
+    """Return the time of an update: forward and backward pass, and the optimiser.
+
+    The parameters are updated. trainer: arguments of the run's Trainer, for device and precision.
+    One update more is made first and not counted.
+    """
+    import torch
+
+    from triptych.training.engine.devices import choose_precision, uses_cuda
+
+    device = torch.device("cuda" if uses_cuda(trainer) else "cpu")
+    mixed = choose_precision(trainer) == "bf16-mixed"
+    task = task.to(device).train()
+    (optimizer,) = task.configure_optimizers()
+    batches = _endless(loader)
+    times = []
+    for _ in range(steps + 1):
+        started = time.perf_counter(), time.process_time()
+        batch = task.transfer_batch_to_device(next(batches), device, 0)
+        optimizer.zero_grad()
+        with torch.autocast(device.type, torch.bfloat16, enabled=mixed):
+            loss, _ = task.training_loss(batch)
+        loss.backward()
+        optimizer.step()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        times.append((time.perf_counter() - started[0], time.process_time() - started[1]))
+    return StepTime(*map(statistics.median, zip(*times[1:], strict=True)))
+
+
+def _endless(loader: Iterable[Any]) -> Iterator[Any]:
+    """Yield the batches of one pass over the data after the other."""
+    while True:
+        yield from loader
 
 
 def in_words(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""Operations, counted by formulas and as measured, and the peaks of GPUs.
+"""Operations, counted by formulas, and the peaks of GPUs.
 
 An operation is a multiplication or an addition, so that a product of an a x b and a b x c matrix
 has 2abc.
@@ -7,12 +7,8 @@ has 2abc.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-import torch
 from torch import nn
-from torch.nn.utils.rnn import PackedSequence
-from torch.utils.flop_counter import FlopCounterMode
 
 from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.transformer import Stack
@@ -42,26 +38,13 @@ def peak_flops(device_name: str) -> float | None:
     return next((peak for name, peak in PEAKS.items() if f" {name} " in f" {words} "), None)
 
 
-def sdpa_flops(q: torch.Size, k: torch.Size, v: torch.Size, *_: Any, **__: Any) -> int:
-    """Return the operations of attention [..., Q, E], [..., K, E], [..., K, V] over all pairs.
-
-    Products of queries with keys, and of weights with values.
-    """
-    return 2 * q[:-1].numel() * k[-2] * (k[-1] + v[-1])
-
-
 def attention_flops(layer: MultiHeadAttention, length: int) -> int:
     """Return the operations of a layer over the visible pairs of a sequence, projections excluded.
 
-    Those of the forward pass, as in `sdpa_flops`; a training step has three times as many.
+    Products of queries with keys, and of weights with values, in the forward pass; a training step
+    has three times as many.
     """
     return 4 * layer.n_heads * layer.d_head * layer.mask_pattern.visible_pairs(length)
-
-
-def recurrent_flops(layer: nn.RNNBase, n_positions: int) -> int:
-    """Return the operations of the products with all matrices of a layer in the forward pass."""
-    matrices = [w for name, w in layer.named_parameters() if name.startswith("weight")]
-    return 2 * n_positions * sum(matrix.numel() for matrix in matrices)
 
 
 def training_flops(model: nn.Module, length: int = 0) -> float:
@@ -99,44 +82,3 @@ def _with_repeats(model: nn.Module) -> Iterator[tuple[nn.Module, int]]:
     }
     for part in model.modules():
         yield part, times.get(part, 1)
-
-
-class FlopCounter(FlopCounterMode):
-    """PyTorch's counter with the attention of CPUs and recurrent layers, which it misses.
-
-    Attention counts as it is computed, pairs that its mask hides included where they are computed.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        # PyTorch's counter knows operations by these names alone; the public function has several.
-        on_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-        super().__init__(display=False, custom_mapping={on_cpu: sdpa_flops})
-        self._layers = [part for part in model.modules() if isinstance(part, nn.RNNBase)]
-        self._recurrent = 0
-
-    def __enter__(self) -> FlopCounter:
-        self._hooks = [layer.register_forward_pre_hook(self._begin) for layer in self._layers]
-        self._hooks += [layer.register_forward_hook(self._end) for layer in self._layers]
-        super().__enter__()  # type: ignore[no-untyped-call]
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)  # type: ignore[no-untyped-call]
-        for hook in self._hooks:
-            hook.remove()
-
-    @property
-    def total(self) -> int:
-        """Operations of the passes inside."""
-        return int(self.get_total_flops()) + self._recurrent
-
-    # Which operations of a recurrent layer PyTorch sees depends on the device, so they are taken
-    # off again.
-
-    def _begin(self, layer: nn.RNNBase, inputs: tuple[Any, ...]) -> None:
-        x = inputs[0]
-        n_positions = len(x.data) if isinstance(x, PackedSequence) else x.shape[:2].numel()
-        self._recurrent += recurrent_flops(layer, n_positions) + int(self.get_total_flops())
-
-    def _end(self, layer: nn.Module, inputs: Any, output: Any) -> None:
-        self._recurrent -= int(self.get_total_flops())
