@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import re
 import zlib
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple, cast
@@ -83,6 +84,7 @@ FIXED_ROWS = "triptych_fixed_rows"
 """Key of a checkpoint with the numbers of the rows that the training leaves as they are."""
 OPTION = "run.start.word_vectors"
 """Setting that names the file."""
+NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?(inf|nan)", re.IGNORECASE)
 
 
 class WordRows(NamedTuple):
@@ -157,71 +159,49 @@ def read_vectors(path: str, wanted: set[str], d_model: int) -> dict[str, Tensor]
     file and line, for a missing or damaged file.
     """
     file = Path(path)
-    if not file.is_file():
-        raise UserError(f"{OPTION}: {path} is no file; expected a word2vec or GloVe file")
     if ".bin" in file.suffixes:
         raise UserError(
             f"{OPTION}: {path} is in the binary form; `triptych data make word2vec --file {path}` "
             "writes it as text"
         )
+    vectors: dict[str, Tensor] = {}
+    number = n_words = 0
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
-            vectors: dict[str, Tensor] = {}
-            for word, vector in _text_vectors(cast(IO[bytes], stream), path, wanted, d_model):
-                if not vector.isfinite().all():
-                    raise UserError(f"{OPTION}: {path} has a number that is not finite for {word}")
-                vectors.setdefault(word, vector)
-            return vectors
+            for number, line in enumerate(cast(IO[bytes], stream), start=1):
+                parts = line.removeprefix(codecs.BOM_UTF8).split()
+                place = f"{OPTION}: {path}, line {number}"
+                is_header = number == 1 and len(parts) == 2 and all(map(bytes.isdigit, parts))
+                size = int(parts[1]) if is_header else len(parts) - 1
+                if number == 1 and size != d_model:
+                    raise UserError(
+                        f"{place} has vectors of {size} numbers; expected {d_model}, the "
+                        "model.transformer.d_model"
+                    )
+                if is_header:
+                    n_words = int(parts[0])
+                    continue
+                words, numbers = parts[:-d_model], parts[-d_model:]
+                # A word may contain spaces, but no number after one.
+                if not words or any(map(NUMBER.fullmatch, words[1:])):
+                    raise UserError(
+                        f"{place} has {len(parts)} columns; expected a word and {d_model} numbers"
+                    )
+                try:
+                    word = b" ".join(words).decode()
+                    if word in wanted:
+                        vector = torch.tensor([float(x) for x in numbers])
+                        if not vector.isfinite().all():
+                            raise ValueError("a number is not finite")
+                        vectors.setdefault(word, vector)
+                except ValueError as error:  # of other encodings too
+                    raise UserError(
+                        f"{place}: {error}; expected UTF-8 text, a word and its numbers"
+                    ) from error
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{OPTION}: {path} cannot be read: {error}") from error
-
-
-def _check_size(size: int, d_model: int, place: str) -> None:
-    if size != d_model:
-        raise UserError(
-            f"{OPTION}: {place} has vectors of {size} numbers; expected {d_model}, the "
-            "model.transformer.d_model"
-        )
-
-
-def _text_vectors(
-    stream: IO[bytes], path: str, wanted: set[str], d_model: int
-) -> Iterator[tuple[str, Tensor]]:
-    number, n_words = 0, 0
-    for number, line in enumerate(stream, start=1):
-        parts = (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).split()
-        place = f"{path}, line {number}"
-        if number == 1:
-            if len(parts) == 2 and all(part.isdigit() for part in parts):  # word2vec's header
-                n_words = int(parts[0])
-                _check_size(int(parts[1]), d_model, place)
-                continue
-            _check_size(len(parts) - 1, d_model, place)
-        extra = parts[1:-d_model]  # of a word with spaces
-        if len(parts) <= d_model or any(map(_is_number, extra)):
-            raise UserError(
-                f"{OPTION}: {place} has {len(parts)} columns; expected a word and {d_model} numbers"
-            )
-        # A word may contain spaces.
-        try:
-            word = b" ".join(parts[:-d_model]).decode()
-        except UnicodeDecodeError as error:
-            raise UserError(f"{OPTION}: {place} is not UTF-8 text ({error.reason})") from error
-        if word in wanted:
-            try:
-                vector = [float(part) for part in parts[-d_model:]]
-            except ValueError as error:
-                raise UserError(f"{OPTION}: {place}: {error}; expected numbers") from error
-            yield word, torch.tensor(vector)
     if not number:
         raise UserError(f"{OPTION}: {path} is empty; expected a word2vec or GloVe file")
     if number <= n_words:
         raise UserError(f"{OPTION}: {path} ends after {number - 1} of {n_words} words")
-
-
-def _is_number(part: bytes) -> bool:
-    try:
-        float(part)
-    except ValueError:
-        return False
-    return True
+    return vectors
