@@ -24,10 +24,10 @@ def foreign_checkpoints(good: Path, folder: Path) -> dict[str, str]:
         "dict.ckpt": "not written by Triptych",
         "lightning.ckpt": "not written by Triptych",
         "object.ckpt": "not written by Triptych",
-        "text.ckpt": "is no checkpoint file",
-        "empty.ckpt": "is no checkpoint file",
-        "half.ckpt": "is cut off or damaged",
-        "nearly.ckpt": "is cut off or damaged",
+        "text.ckpt": "is no checkpoint, cut off or damaged",
+        "empty.ckpt": "is no checkpoint, cut off or damaged",
+        "half.ckpt": "is no checkpoint, cut off or damaged",
+        "nearly.ckpt": "is no checkpoint, cut off or damaged",
         "folder.ckpt": "is a folder",
         "nowhere.ckpt": "does not exist",
     }
@@ -39,7 +39,9 @@ def test_a_checkpoint_that_is_none(refused, tmp_path: Path, image_checkpoint: Pa
         refused(*options, "--checkpoint", name, says=[name, said, "expected"])
     refused(*options, "--checkpoint", "", says=["--checkpoint is empty", "expected"])
     for options in (["sample", "image", "--out", "new/folder"], ["translate"]):
-        refused(*options, "--checkpoint", "half.ckpt", says=["is cut off or damaged"])
+        refused(
+            *options, "--checkpoint", "half.ckpt", says=["is no checkpoint, cut off or damaged"]
+        )
 
 
 def test_a_missing_checkpoint_is_named_with_one_of_its_run(refused, tmp_path: Path) -> None:

@@ -34,7 +34,6 @@ from triptych.version import __version__
 FORMAT = 2
 """Version of the checkpoint's layout; others are refused."""
 
-ZIP_START = b"PK\x03\x04"
 NEEDED = ("domain", "model", "vocabulary")
 """Keys of the header without which no model opens."""
 
@@ -143,24 +142,19 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
             "`triptych export`"
         )
 
-    try:
-        with file.open("rb") as reader:
-            start = reader.read(len(ZIP_START))
-    except OSError as error:
-        raise refusal(f"cannot be read ({error.strerror})") from error
     content: Any
     try:
         if file.suffix == WEIGHTS:
             content = read_model(file)
-        elif start == ZIP_START:
-            content = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
         else:
-            raise refusal("is no checkpoint file")
+            content = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+    except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
+        raise refusal(f"cannot be read ({error.strerror})") from error
     except pickle.UnpicklingError as error:
         raise refusal("was not written by Triptych (it holds other objects)") from error
     except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
         size = file.stat().st_size
-        raise refusal(f"is cut off or damaged ({size:,} bytes are no whole file)") from error
+        raise refusal(f"is no checkpoint, cut off or damaged ({size:,} bytes)") from error
     header = content.get("triptych") if isinstance(content, dict) else None
     if not isinstance(header, dict) or "state_dict" not in content:
         raise refusal("was not written by Triptych (it has no header 'triptych')")
