@@ -180,6 +180,16 @@ def test_finished_run_goes_on_when_more_steps_are_asked(
     assert_equal_runs(uncut, first, second)
 
 
+@pytest.mark.parametrize("variant", ["epochs", "limited"])
+def test_a_run_that_ended_inside_an_epoch_goes_on(variant: str, tmp_path: Path) -> None:
+    more, uneven = VARIANTS[variant]
+    uncut = go(tmp_path, "uncut", settings(**more), uneven=uneven)
+    first = go(tmp_path, "more", settings(**{**more, "max_steps": 3}), uneven=uneven)
+    second = go(tmp_path, "more", settings(**more), uneven=uneven, resume=True)
+    assert_equal_runs(uncut, first, second)
+    assert rows(tmp_path, "more") == rows(tmp_path, "uncut")
+
+
 class CrashAt(Callback):
     """Raise when the batch of that number begins: what was not saved is lost."""
 

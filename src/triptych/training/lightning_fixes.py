@@ -110,21 +110,15 @@ def take_signals_back(numbers: Iterable[int], handler: Callable[..., None]) -> N
 
 
 def settle_epoch(loops: dict[str, Any]) -> None:
-    """Correct the counters of a completed epoch in the state of Lightning's loops, in place.
+    """Set the batch count of a completed epoch to 0 in the state of Lightning's loops, in place.
 
     Resumed from the end of an epoch, Lightning continues the batch count of the old epoch, which
-    shifts accumulation and validation: the count must be 0. Stopped by max_steps inside an epoch,
-    Lightning marks the epoch as completed: it must be open.
+    shifts accumulation and validation.
     """
-    epoch, batch = loops["epoch_progress"], loops["epoch_loop.batch_progress"]
-    closed = epoch["current"]["completed"] == epoch["current"]["ready"] > 0
-    if closed and batch["is_last_batch"]:
+    epoch, batch = loops["epoch_progress"]["current"], loops["epoch_loop.batch_progress"]
+    if epoch["completed"] == epoch["ready"] > 0 and batch["is_last_batch"]:
         batch["current"] = dict.fromkeys(batch["current"], 0)
         batch["is_last_batch"] = False
-    elif closed and batch["current"]["ready"]:
-        for part in ("current", "total"):
-            for count in ("processed", "completed"):
-                epoch[part][count] -= 1
 
 
 def validation_may_follow(trainer: pl.Trainer) -> bool:
