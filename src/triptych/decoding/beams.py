@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from triptych.core.state import map_tensors
 from triptych.decoding.penalty import LengthPenalty
 
 
@@ -180,8 +181,7 @@ class Beams:
 
     def select(self, rows: Tensor) -> Beams:
         """Copies of these rows, int64 [n]."""
-        parts = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Beams(**{name: part.index_select(0, rows) for name, part in parts.items()})
+        return map_tensors(self, lambda part: part.index_select(0, rows))
 
     def ranked(self, settings: SearchSettings) -> dict[int, Ranked]:
         """The hypotheses of each row by its number in the batch. Waits for the device."""

@@ -38,10 +38,7 @@ class AnyForbids:
         self.constraints = constraints
 
     def __call__(self, values: Tensor) -> Tensor:
-        first, *others = (constraint(values) for constraint in self.constraints)
-        for forbidden in others:
-            first = first | forbidden
-        return first  # [B, V]
+        return torch.stack([constraint(values) for constraint in self.constraints]).any(0)  # [B, V]
 
 
 class Forbidden:

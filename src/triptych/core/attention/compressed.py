@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from einops import rearrange
@@ -263,20 +263,15 @@ class CompressedAttention(MultiHeadAttention):
         length = q.shape[2]
         size = -(-tiled.queries_per_tile(q.device) // self.stride) * self.stride
 
-        def attend(tile: slice) -> Callable[..., Tensor]:
-            def of_tile(q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, values: Tensor) -> Tensor:
-                n_blocks = tile.stop // self.stride
-                keys = torch.cat([blocks[:, :, :n_blocks], k[:, :, tile]], dim=2)
-                read = torch.cat([values[:, :, :n_blocks], v[:, :, tile]], dim=2)
-                mask = self._mask(tile, n_blocks, real, q.device)
-                dropout = self.dropout if self.training else 0.0
-                return attend_by_sdpa(q[:, :, tile], keys, read, mask=mask, dropout=dropout)
+        def attend(tile: slice, q: Tensor) -> Tensor:
+            n_blocks = tile.stop // self.stride
+            keys = torch.cat([key_blocks[:, :, :n_blocks], k[:, :, tile]], dim=2)
+            values = torch.cat([value_blocks[:, :, :n_blocks], v[:, :, tile]], dim=2)
+            mask = self._mask(tile, n_blocks, real, q.device)
+            dropout = self.dropout if self.training else 0.0
+            return attend_by_sdpa(q[:, :, tile], keys, values, mask=mask, dropout=dropout)
 
-            return of_tile
-
-        outputs = []
-        for start in range(0, length, size):
-            tile = slice(start, min(start + size, length))
-            inputs = (q, k, v, key_blocks, value_blocks)
-            outputs.append(checkpoint(attend(tile), *inputs, use_reentrant=False))
+        tiles = (slice(start, min(start + size, length)) for start in range(0, length, size))
+        # q is an argument: its device is that whose random numbers the backward pass draws again.
+        outputs = [checkpoint(partial(attend, tile), q, use_reentrant=False) for tile in tiles]
         return torch.cat(outputs, dim=2)
