@@ -197,36 +197,27 @@ class ImageFolder(ImageSource):
         shares = {"validation": self.validation_share, "test": self.test_share}
         hashed = {name: shares[name] for name in shares if name in listing.hashed_splits}
         by_hash = hashed if split == "train" or split in hashed else None
-        images: list[tuple[bytes, int, Path]] = []
-        damaged: list[str] = []
-        n_found = 0
         digest = partial(self._digest, split=split, hashed=by_hash)
         names = [path for path, _ in listing.files]
-        with closing(
-            read_in_order(digest, names, count=len(names), what="hashed images")
-        ) as digests:
-            for (path, label), found in zip(listing.files, digests, strict=True):
-                if isinstance(found, str):
-                    damaged.append(found)
-                elif found is not None:
-                    images.append((found, label, path))
-        images.sort()  # by the hash: independent of names, mixed over the classes
-        names = [path for *_, path in images]
+        with closing(read_in_order(digest, names, count=len(names), what="hashed images")) as keys:
+            found = list(zip(keys, listing.files, strict=True))
+        damaged = [key for key, _ in found if isinstance(key, str)]
+        # By the hash: independent of names, mixed over the classes.
+        images = sorted((key, *file[::-1]) for key, file in found if isinstance(key, bytes))
+        names, n_found = [path for *_, path in images], 0
         with closing(
             read_in_order(self._decode, names, count=len(names), what="decoded images")
         ) as decoded:
-            pairs = zip(images, decoded, strict=True)
+            pairs = zip(decoded, (label for _, label, _ in images), strict=True)
             while some := list(islice(pairs, CHUNK)):
-                damaged += [pixels for _, pixels in some if isinstance(pixels, str)]
-                good = [
-                    (label, pixels) for (_, label, _), pixels in some if not isinstance(pixels, str)
-                ]
+                damaged += [pixels for pixels, _ in some if isinstance(pixels, str)]
+                good = [(pixels, label) for pixels, label in some if not isinstance(pixels, str)]
                 if good:
                     n_found += len(good)
-                    pixels = torch.from_numpy(np.stack([one for _, one in good]))  # [N, H, W, C]
-                    classes = torch.tensor([label for label, _ in good])
-                    labels = classes if listing.class_names else None
-                    yield ImageDataset(pixels, labels, 256, listing.class_names)
+                    pixels = torch.from_numpy(np.stack([one for one, _ in good]))  # [N, H, W, C]
+                    labels = torch.tensor([label for _, label in good])
+                    classes = labels if listing.class_names else None
+                    yield ImageDataset(pixels, classes, 256, listing.class_names)
         warn_of_skipped(self._folder, sorted(damaged), len(listing.files))
         if not n_found:
             raise UserError(
