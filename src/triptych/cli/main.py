@@ -144,14 +144,6 @@ COLUMN = 36
 """Where the help of a command begins, after the indent of two."""
 
 
-def find_command(word: str) -> Command:
-    """Return the command of a name; raises UserError for an unknown one, with the nearest name."""
-    if word not in COMMANDS:
-        instead = meant(word, COMMANDS, f"expected one of {', '.join(COMMANDS)}")
-        raise UserError(f"unknown command {word!r}; {instead}")
-    return COMMANDS[word]
-
-
 def help_lines() -> list[str]:
     """Return the list of commands; of one that some domains lack, they are named after its help."""
     known = domains.names()
@@ -262,7 +254,10 @@ def _dispatch(arguments: list[str]) -> int:
     if word in ("-V", "--version"):
         print(f"triptych {triptych.__version__}")
         return 0
-    command = find_command(word)
+    if word not in COMMANDS:
+        instead = meant(word, COMMANDS, f"expected one of {', '.join(COMMANDS)}")
+        raise UserError(f"unknown command {word!r}; {instead}")
+    command = COMMANDS[word]
     if not command.needs_domain:
         return int(command.load().run(rest))
     offering = command.domains()
