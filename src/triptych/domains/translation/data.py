@@ -16,10 +16,7 @@ from triptych.domains.translation.sources import Pair
 from triptych.errors import UserError
 from triptych.text.batches import Examples, padding_of, training_batches
 from triptych.text.tokenizer import PAD
-from triptych.training.loading.batches import (
-    Items,
-    Ragged,
-)
+from triptych.training.loading.batches import Items, Ragged
 from triptych.training.loading.loader import ResumableLoader
 from triptych.training.loading.packed import Pack
 
@@ -123,16 +120,10 @@ def _read_source(
 ) -> tuple[Tokenizers, EncodedPairs, int]:
     """Return the vocabulary, the training pairs and the number of pairs with an empty side."""
     read = [*config.source.items("train"), *config.more_pairs()]
-    pairs = [pair for pair in read if pair[0] and pair[1]]
+    pairs = list(filter(all, read))  # with text on both sides
     left_out = len(read) - len(pairs)
     if vocabulary is None:
-        tokenizers = Tokenizers.train(
-            [source for source, _ in pairs],
-            [target for _, target in pairs],
-            kind=config.tokenizer,
-            vocabulary_size=config.vocabulary_size,
-            shared=config.shared_vocabulary,
-        )
+        tokenizers = learn_vocabulary(config, pairs)
     else:
         tokenizers = Tokenizers.from_plain(vocabulary)
         print(
@@ -140,6 +131,17 @@ def _read_source(
             file=sys.stderr,
         )
     return tokenizers, EncodedPairs.of(pairs, tokenizers), left_out
+
+
+def learn_vocabulary(config: DataConfig, pairs: Sequence[Pair]) -> Tokenizers:
+    """Return the vocabulary of the settings, learnt from these pairs."""
+    return Tokenizers.train(
+        [source for source, _ in pairs],
+        [target for _, target in pairs],
+        kind=config.tokenizer,
+        vocabulary_size=config.vocabulary_size,
+        shared=config.shared_vocabulary,
+    )
 
 
 def read_validation_pairs(config: DataConfig) -> list[Pair]:

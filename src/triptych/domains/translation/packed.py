@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from triptych.config.schema import to_plain
-from triptych.domains.translation.data import EncodedPairs
+from triptych.domains.translation.data import EncodedPairs, learn_vocabulary
 from triptych.domains.translation.model import Tokenizers
 from triptych.domains.translation.sources import Pair
 from triptych.errors import UserError
@@ -37,15 +37,8 @@ def pack(config: Config, writer: PackWriter) -> str:
             f"data.tokenizer is {type(data.tokenizer).__name__}, whose ids do not give every text "
             "back, and a pack holds ids alone; expected BytePairs"
         )
-    first = list(islice(_not_empty(_read(data, "train")), VOCABULARY_PAIRS))
-    tokenizers = Tokenizers.train(
-        [source for source, _ in first],
-        [target for _, target in first],
-        kind=data.tokenizer,
-        vocabulary_size=data.vocabulary_size,
-        shared=data.shared_vocabulary,
-    )
-    del first
+    filled = filter(all, _read(data, "train"))
+    tokenizers = learn_vocabulary(data, list(islice(filled, VOCABULARY_PAIRS)))
     counts = {}
     for split in ("train", "validation"):
         read, written = _write(writer, split, _read(data, split), tokenizers)
@@ -66,10 +59,6 @@ def _read(data: DataConfig, split: str) -> Iterable[Pair]:
     return chain(pairs, data.more_pairs()) if split == "train" else pairs
 
 
-def _not_empty(pairs: Iterable[Pair]) -> Iterator[Pair]:
-    return (pair for pair in pairs if pair[0] and pair[1])
-
-
 def _write(
     writer: PackWriter,
     split: str,
@@ -85,7 +74,7 @@ def _write(
     rest, read, written = iter(pairs), 0, 0
     while chunk := list(islice(rest, CHUNK)):
         read += len(chunk)
-        chosen = list(_not_empty(chunk)) if split == "train" else chunk
+        chosen = list(filter(all, chunk)) if split == "train" else chunk
         encoded = EncodedPairs.of(chosen, tokenizers, dtype)
         writer.append_ragged(f"{split}.sources", encoded.sources)
         writer.append_ragged(f"{split}.targets", encoded.targets)
