@@ -18,6 +18,7 @@ from triptych.files.results import remove_unfinished
 from triptych.training.lightning_fixes import AtomicCheckpointIO
 from triptych.training.run.checkpoint import FORMAT, header, read_checkpoint
 from triptych.training.run.folder import check_run_folder
+from triptych.training.run.model_files import StoredAs
 
 
 def content(value: float = 1.0, size: int = 10) -> dict[str, Any]:
@@ -158,3 +159,13 @@ def test_resume_auto_goes_on_where_there_is_a_checkpoint(tmp_path: Path) -> None
     assert check_run_folder(folder, resume="auto")
     with pytest.raises(UserError, match="holds a run already"):
         check_run_folder(folder, resume=False)
+
+
+def test_a_tensor_is_read_from_the_parts_of_a_file() -> None:
+    q, k, v = (torch.randn(8, 3) for _ in range(3))
+    stored = {"q": q.mT, "k": k.mT, "v": v.mT, "table": q}
+    halves = torch.tensor([0, 2, 1, 3, 4, 6, 5, 7])  # two heads of four features: i beside i + 2
+    read = StoredAs(("q", "k", "v"), transposed=True, heads=2).read(stored)
+    assert torch.equal(read, torch.cat([q[halves], k[halves], v]))
+    assert torch.equal(StoredAs(("table",)).read(stored), q)
+    assert torch.equal(StoredAs(("table",), row=1).read(stored), q[1])

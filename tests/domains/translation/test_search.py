@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from triptych.decoding.constraints import BEGIN
+from triptych.domains.translation.constraints import TokenConstraints
+from triptych.domains.translation.domain import TranslationRequest
 from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.model import SPECIALS
 from triptych.domains.translation.search import split_long
 from triptych.domains.translation.task import TranslationTrainingModule
+from triptych.errors import UserError
 from triptych.text.byte_level import BytePairs
 from triptych.text.tokenizer import TextTokenizer
 
@@ -62,3 +67,23 @@ def test_a_long_line_joins_the_translations_of_its_sentences(
         row[1] for row in translator.translate(sentences, beam=2, n_best=2)
     )
     assert calls[-1] == (6, 6)
+
+
+def test_a_prefix_and_phrases_have_tokens_that_a_translation_may_have(
+    bytes_only: TextTokenizer,
+) -> None:
+    def prepared(language: str = "de", **wanted: Any) -> TokenConstraints:
+        return TokenConstraints(TranslationRequest(**wanted), bytes_only, language=language)
+
+    encode = bytes_only.encode
+    assert prepared(require=("ab",)).phrases == [[encode(" ab"), [BEGIN, *encode("ab")]]]
+    assert prepared("zh", require=("ab",)).phrases == [[encode("ab")]]
+    prepared(require=("aba",), prefix="xyx", no_repeat_ngram=2)
+    for wrong in ({"require": ("abab",)}, {"prefix": "xy xy xy z"}):
+        with pytest.raises(UserError, match="no_repeat_ngram forbids"):
+            prepared(**wrong, no_repeat_ngram=2)
+    both = {"require": ("abc",), "prefix": "xyz"}
+    assert prepared(**both, max_length=7).n_tokens == 7, "a phrase begins after a space"
+    with pytest.raises(UserError, match="max_length, which is 6"):
+        prepared(**both, max_length=6)
+    assert prepared(require=("abc",), prefix="abcd", max_length=4).n_tokens == 4
