@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -62,19 +59,6 @@ def check_run_folder(folder: Path, *, resume: Resume) -> bool:
             "--run.directory"
         )
     return resumable
-
-
-@contextmanager
-def deleted_unless(kept: Callable[[], bool], folder: Path) -> Iterator[None]:
-    """Delete the folder at the end of the block if kept() is false.
-
-    Otherwise the same command would be refused because of a folder without a checkpoint.
-    """
-    try:
-        yield
-    finally:
-        if not kept():
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_config(folder: Path, settings: dict[str, Any], step: int) -> None:

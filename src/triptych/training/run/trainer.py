@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,6 @@ from triptych.training.run.checks import build_trainer, check_batches
 from triptych.training.run.folder import (
     Resume,
     check_run_folder,
-    deleted_unless,
     holds_checkpoint,
     is_occupied,
     write_config,
@@ -98,11 +99,14 @@ def train(
     is_new = first and not is_occupied(folder)
     full = False  # the memory of a GPU; the run starts again with smaller batches
 
-    def folder_is_kept() -> bool:
+    def clear() -> None:
+        """Delete a folder without a checkpoint, which would be in the way of the same command."""
         began = stop.began and not (trial or full)
-        return not is_new or began or holds_checkpoint(folder)
+        if is_new and not began and not holds_checkpoint(folder):
+            shutil.rmtree(folder, ignore_errors=True)
 
-    with stop.installed(), deleted_unless(folder_is_kept, folder):
+    with stop.installed(), ExitStack() as at_end:
+        at_end.callback(clear)
         step = 0
         precision = str(lightning.precision)
         facts: dict[str, Any] = {"precision": precision}
