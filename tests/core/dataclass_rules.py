@@ -9,7 +9,7 @@ from importlib import import_module
 
 
 def changeable_dataclasses(package: str) -> set[str]:
-    """Names of the dataclasses of `package` and below whose fields can be set once they are made.
+    """Names of the public dataclasses of `package` and below whose fields can be set later.
 
     Settings and values are shared and serve as keys: they must not change under their holders.
     """
@@ -20,6 +20,7 @@ def changeable_dataclasses(package: str) -> set[str]:
         for module in [import_module(package), *modules]
         for name, kind in inspect.getmembers(module, inspect.isclass)
         if kind.__module__ == module.__name__
+        and not name.startswith("_")
         and is_dataclass(kind)
         and not kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
     }

@@ -40,4 +40,4 @@ def test_a_string_sounds_once_in_each_part() -> None:
 
 
 def test_values_of_this_package_cannot_be_changed() -> None:
-    assert changeable_dataclasses("triptych.domains.music") <= {"ScorePart", "MusicXML"}
+    assert not changeable_dataclasses("triptych.domains.music")
