@@ -118,11 +118,7 @@ def _whole_units(
     *,
     min_count: int = 1,
 ) -> TextTokenizer:
-    """Learn a tokenizer whose tokens are the most frequent of the units that `split` finds.
-
-    split: gives units whose letters stand for bytes, as `ByteLevel` does. min_count: occurrences
-    from which a unit is in the vocabulary. All others are UNKNOWN.
-    """
+    """Learn a tokenizer of the most frequent units that `split` finds, whose letters are bytes."""
     counted = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
     counted.pre_tokenizer = split
     size = vocabulary_size - len(specials) - 1

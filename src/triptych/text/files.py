@@ -120,7 +120,6 @@ class TextFilesOfSplits(Source[Item]):
         return {split: share for split, share in shares.items() if share}
 
     def splits(self) -> list[str]:
-        """Return the names of all splits: those of the files, and those held out."""
         return [*self.file_splits(), *self.shares]
 
     def path(self, name: str) -> Path:
@@ -128,10 +127,7 @@ class TextFilesOfSplits(Source[Item]):
         return Path(self.directory).expanduser() / name
 
     def read(self, split: str) -> Iterator[Item]:
-        """Return the items of a split, without those held out and with those that it holds out.
-
-        Items with equal keys are in one split.
-        """
+        """Return the items of a split; those with equal keys are in one."""
         shares = self.shares
         if not shares or split not in ("train", *shares):
             return self.read_files(split)

@@ -59,7 +59,6 @@ class TextTokenizer:
     ) -> None:
         self._tokenizer = tokenizer
         self.specials = tuple(specials)
-        """Names of the special ids."""
         self._replaced = dict(replaced or {})
 
     def reading(self, replaced: Mapping[int, str]) -> TextTokenizer:

@@ -142,7 +142,6 @@ class MaskedExamples(Examples):
         return lengths[first][:, None]  # [N, 1]
 
     def batch(self, items: Items, generator: torch.Generator | None) -> MaskedBatch:
-        """Return the examples with masks, and second segments, from the generator."""
         rows, segments, read, predicted, follows = [], [], [], [], []
         for item in items:
             drawn = generator or generator_for(VALIDATION_SEED, int(item))
@@ -218,7 +217,6 @@ class Windows(Examples):
         return self.windows.part(items).lengths[:, None]  # [N, 1]
 
     def batch(self, items: Items, generator: torch.Generator | None) -> NextTokenBatch:
-        """Return the windows of these numbers; nothing is drawn."""
         values = torch.from_numpy(self.windows.padded(items, PAD))  # [B, L]
         return NextTokenBatch(values, torch.from_numpy(self.previous[np.asarray(items)]))
 
@@ -275,7 +273,6 @@ class LabelledExamples(Examples):
         return longest
 
     def batch(self, items: Items, generator: torch.Generator | None) -> LabelledBatch:
-        """Return the examples of these numbers; nothing is drawn."""
         chosen = np.asarray(items)
         rows = (chosen[:, None] * self.n_rows + np.arange(self.n_rows)).reshape(-1)  # [B x R]
         tokens = torch.from_numpy(self.rows.padded(rows, PAD))  # [B x R, L]

@@ -82,7 +82,6 @@ class LanguageModel(TaskScores, TrainedModel):
         """Return the scores of the run's task on a split, and those of simple models.
 
         batch_size: examples of full length scored at a time, None for those of the training.
-        Raises UserError for missing data.
         """
         settings, task = self.data_settings, self.settings.task
         split, limit, most = request.split, request.limit, self.settings.max_length

@@ -53,7 +53,6 @@ class Vocabulary:
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> Vocabulary:
-        """Return the vocabulary that `to_plain` serialized."""
         tokenizer = TextTokenizer.from_json(plain["tokenizer"], SPECIALS)
         return cls(tokenizer, tuple(plain["labels"]))
 
@@ -132,10 +131,7 @@ class Task(Checked, ABC):
     def encode(
         self, source: Source, split: str, vocabulary: Vocabulary, max_length: int
     ) -> Examples:
-        """Return the examples of a split, each of at most max_length tokens.
-
-        Raises UserError for missing data.
-        """
+        """Return the examples of a split, each of at most max_length tokens."""
 
     def initial_weights(
         self, header: dict[str, Any], labels: tuple[str, ...], weights: dict[str, Tensor]
@@ -153,10 +149,7 @@ class Task(Checked, ABC):
 
     @abstractmethod
     def score(self, model: Any, batch: Any) -> dict[str, Tensor]:
-        """Return sums over a batch as float64 scalars; called in eval mode without gradients.
-
-        Scoring needs no training data.
-        """
+        """Return sums over a batch as float64 scalars; called in eval mode without gradients."""
 
     @abstractmethod
     def metrics(self, totals: dict[str, float]) -> dict[str, float]:
@@ -165,10 +158,7 @@ class Task(Checked, ABC):
     def table(
         self, model: Any, examples: Any, vocabulary: Vocabulary, seed: int
     ) -> list[dict[str, str]]:
-        """Return rows to look at after a validation, by the names of their columns; [] for none.
-
-        examples: of the validation split.
-        """
+        """Return rows to look at of the validation split, by the names of their columns."""
         return []
 
     def write(
@@ -200,7 +190,6 @@ class LanguageSettings(ModelSettings):
     """What use of a model of text needs besides its weights and vocabulary."""
 
     model: ModelConfig
-    """Sizes of the model."""
     task: Task
     """What was trained."""
     max_length: int

@@ -53,7 +53,6 @@ class TextFiles(TextFilesOfSplits[Document], TextSource):
     """
 
     directory: str = "../shared/data/multi30k"
-    """Folder that holds the files."""
     files: dict[str, list[str]] = field(
         default_factory=lambda: {
             "train": ["train.en.gz"],

@@ -40,11 +40,9 @@ class LanguageTrainingModule(TaskScores, TrainingModule):
         return bool(other["tokenizer"] == self.metadata["vocabulary"]["tokenizer"])
 
     def initial_weights(self, header: dict[str, Any], weights: dict[str, Tensor]) -> InitialWeights:
-        """Return what the task takes from the model of another one."""
         return self.config.task.initial_weights(header, self.vocabulary.labels, weights)
 
     def row_maps(self, other: dict[str, Any]) -> list[RowMap]:
-        """Return the rows of equal tokens."""
         before = Vocabulary.from_plain(other).tokenizer.symbols
         now = self.vocabulary.tokenizer.symbols
         names = tuple(name for name in self.state_dict() if name.endswith(TOKEN_WEIGHTS))
@@ -75,11 +73,7 @@ class LanguageTrainingModule(TaskScores, TrainingModule):
 def prepare(
     config: Config, vocabulary: dict[str, Any] | None = None
 ) -> tuple[LanguageTrainingModule, ResumableLoader, FixedBatches]:
-    """Read the text and return the training module and the loaders of training and validation.
-
-    vocabulary: of the checkpoint that initialises the run, whose tokenizer is used; None to learn
-    one. Raises UserError for missing or damaged data and for a model that cannot read text.
-    """
+    """Return the training module and both loaders; of a vocabulary given the tokenizer is used."""
     data, task = config.data, config.task
     if vocabulary is None:
         tokenizer = data.tokenizer.build(task.texts(data.source), data.vocabulary_size, SPECIALS)

@@ -59,7 +59,6 @@ class EncodedPairs(Examples):
     def of(
         cls, pairs: Sequence[Pair], tokenizers: Tokenizers, dtype: DTypeLike = np.int32
     ) -> EncodedPairs:
-        """Return the ids of pairs."""
         sources = tokenizers.source.encode_batch([source for source, _ in pairs])
         targets = tokenizers.target.encode_batch([target for _, target in pairs])
         return cls(
@@ -76,7 +75,6 @@ class EncodedPairs(Examples):
         return np.stack(sides, axis=1)  # [N, 2]
 
     def batch(self, indices: Items, generator: torch.Generator | None = None) -> Batch:
-        """Return the pairs of these indices as one batch; nothing is augmented."""
         sides = (self.sources, self.targets)
         return Batch(*(torch.from_numpy(side.padded(indices, PAD)) for side in sides))
 
@@ -86,10 +84,9 @@ def read_training_data(
 ) -> tuple[Tokenizers, ResumableLoader]:
     """Return the vocabulary, learnt from the training split, and the loader of this split.
 
-    Pairs with an empty side and pairs longer than `max_length` are left out. seed: of the order of
-    the pairs. vocabulary: of the checkpoint that initialises the run, which replaces the one to
-    learn; see `Tokenizers.to_plain`. Prints the number of pairs, tokens and batches. Raises
-    UserError for missing or damaged files and without a training pair.
+    Pairs with an empty side and pairs longer than `max_length` are left out, and counted in what is
+    printed. vocabulary: of the checkpoint that initialises the run, see `Tokenizers.to_plain`.
+    Raises UserError for missing or damaged files and without a training pair.
     """
     if config.packed is not None:
         tokenizers, *sides, left_out = read_pack(config.packed, "train")

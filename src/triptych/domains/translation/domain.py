@@ -85,7 +85,6 @@ class TranslationRequest(SamplingOptions, SearchOptions):
 
     @property
     def phrases(self) -> tuple[str, ...]:
-        """The phrases of `require`."""
         return (self.require,) if isinstance(self.require, str) else tuple(self.require or ())
 
     @property
@@ -128,7 +127,6 @@ class TranslationTranslateOptions(TranslationRequest, ModelOptions):
     )
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments of the model's `translate`."""
         return {field.name: getattr(self, field.name) for field in fields(TranslationRequest)}
 
 

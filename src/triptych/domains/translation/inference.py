@@ -97,7 +97,6 @@ class TranslationModel(LikelihoodScores, TrainedModel):
 
     @cached_property
     def double_model(self) -> SequenceToSequence:
-        """The model in double precision."""
         return copy.deepcopy(self.full_model).double()
 
     def translate(

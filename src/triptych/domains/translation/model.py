@@ -40,7 +40,6 @@ class Tokenizers:
 
     @property
     def shared(self) -> bool:
-        """Whether both sides use one vocabulary."""
         return self.source is self.target
 
     @classmethod
@@ -68,7 +67,6 @@ class Tokenizers:
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> Tokenizers:
-        """Return the tokenizers that `to_plain` serialized."""
         source, target = plain["source"], plain["target"]
         first = TextTokenizer.from_json(source, SPECIALS)
         return cls(first, first if target is None else TextTokenizer.from_json(target, SPECIALS))
@@ -216,7 +214,6 @@ class ModelConfig(Checked):
         self.architecture.check(self)
 
     def build(self, source_vocabulary: int, target_vocabulary: int) -> SequenceToSequence:
-        """Return a model with initial weights for vocabularies of these sizes, in tokens."""
         return self.architecture.build(self, source_vocabulary, target_vocabulary)
 
 
@@ -225,11 +222,9 @@ class TranslationSettings(ModelSettings):
     """What use of a translation model needs besides its weights and vocabulary."""
 
     model: ModelConfig
-    """Kind of model and its sizes."""
     source_languages: list[str]
     """Code of each language in which a source may be."""
     target_language: str
-    """Language code of the target."""
     summaries: bool = False
     """Whether the targets are summaries, so that a long source is read whole."""
     max_length: int = 256

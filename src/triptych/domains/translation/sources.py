@@ -97,7 +97,6 @@ class ParallelText(FileCorpus):
     """Two text files per split, one sentence per line; line n of both is the same sentence."""
 
     directory: str = "../shared/data/multi30k"
-    """Folder that holds the files."""
     files: dict[str, list[str]] = field(
         default_factory=lambda: {
             "train": ["train.{language}.gz"],
@@ -121,7 +120,6 @@ class TabSeparated(FileCorpus):
     """Tab-separated files with a header row; quotes have no meaning."""
 
     directory: str = "../shared/data/ko-en"
-    """Folder that holds the files."""
     files: list[str] = field(
         default_factory=lambda: ["tatoeba/tatoeba-ko-en.tsv.gz", "kss/kss-ko-en.tsv.gz"]
     )
@@ -192,7 +190,6 @@ class TwoLanguages(Corpus):
     source_language: str = "mul"
     """Language code of the source; mul for several languages."""
     target_language: str = "en"
-    """Language code of the target; BLEU of ko, zh and ja counts characters."""
     directory: str = "../shared/data"
     """Folder to which the folders of both corpora are relative."""
     first: FileCorpus = field(

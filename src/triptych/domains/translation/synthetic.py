@@ -127,9 +127,7 @@ class ReversedSentences(SyntheticCorpus, SyntheticSource):
     source_language: str = "art"
     """Language code of the source; art is the ISO 639 code for artificial languages."""
     target_language: str = "art"
-    """Language code of the target."""
     train_size: PositiveInt = 40_000
-    """Number of training pairs."""
     n_words: int = 16
     """Number of word types, 2 to 26."""
     min_words: PositiveInt = 4

@@ -49,10 +49,7 @@ def smoothed_cross_entropy(logits: Tensor, expected: Tensor, smoothing: float) -
 
 
 class TranslationTrainingModule(LikelihoodScores, TrainingModule):
-    """Training of a translation model on sentence pairs.
-
-    validation: pairs whose sources are translated after each validation.
-    """
+    """Training of a translation model on sentence pairs."""
 
     config: Config
 
@@ -145,11 +142,7 @@ class TranslationTrainingModule(LikelihoodScores, TrainingModule):
 def prepare(
     config: Config, vocabulary: dict[str, Any] | None = None
 ) -> tuple[TranslationTrainingModule, ResumableLoader, FixedBatches]:
-    """Read the data and return the training module and the loaders of training and validation.
-
-    vocabulary: of the checkpoint that initialises the run; None to learn one. Raises UserError for
-    missing or damaged files, if no training pair is left, and for a model that cannot read text.
-    """
+    """Return the training module and both loaders; UserError where no training pair is left."""
     pairs = read_validation_pairs(config.data)
     tokenizers, loader = read_training_data(
         config.data, seed=config.run.seed, vocabulary=vocabulary
