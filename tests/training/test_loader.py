@@ -8,7 +8,6 @@ import os
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from toy_task import uneven_plan
@@ -19,7 +18,6 @@ from triptych.training.loading.batches import (
     cut,
     derive_seed,
     generator_for,
-    padding_share,
     shuffled_batches,
 )
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
@@ -214,13 +212,6 @@ def test_fixed_batches_give_all_ranks_the_same_number(monkeypatch: pytest.Monkey
         assert len(batches) == len(loader) == 2
         seen += [batch[0] for batch in batches if batch is not None]
     assert sorted(item for items in seen for item in items) == list(range(10))
-
-
-def test_padding_is_shared_out_over_all_sides() -> None:
-    one, other = np.array([3, 1, 5]), np.array([2, 2, 9])
-    assert padding_share([[0, 1], [2]], one) == 1 - 9 / (2 * 3 + 5)
-    assert padding_share([[0, 1], [2]], one, other) == 1 - 22 / (2 * 3 + 5 + 2 * 2 + 9)
-    assert padding_share([[2]], one) == padding_share([], one) == 0
 
 
 def test_seeds_of_different_numbers_differ() -> None:

@@ -62,9 +62,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
         if report is not None:
             report(done, done)
         print(
-            f"{done / seconds:,.1f} sentences/s, "
-            f"{translator.tokens_written / seconds:,.0f} tokens/s "
-            f"(beam {options.beam}, dtype {options.dtype})",
+            f"{done / seconds:,.1f} sentences/s (beam {options.beam}, dtype {options.dtype})",
             file=sys.stderr,
         )
     return 0

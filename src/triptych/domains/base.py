@@ -83,8 +83,6 @@ class TrainedModel(ABC):
     """Model in float32."""
     model: nn.Module
     """Model in the number format in use."""
-    tokens_written: int
-    """Number of tokens of all translations so far; of models that translate."""
 
     def __init__(self, settings: Any, model: nn.Module, vocabulary: Any = None) -> None:
         self.settings = settings

@@ -14,7 +14,6 @@ from triptych.training.loading.batches import (
     Items,
     Ragged,
     batches_by_length,
-    padding_share,
     parts,
     plan_parts,
 )
@@ -82,15 +81,6 @@ def training_batches(
         name="the training split",
         n_parts=len(every),
     )
-
-
-def padding_of(loader: ResumableLoader, examples: Examples) -> float:
-    """Return the share of padding, 0 to 1, in the batches that the loader has planned first."""
-    batches = loader.batches_of(0)
-    assert isinstance(batches, Ragged)
-    first, last = int(batches.values.min()), int(batches.values.max())
-    sizes = examples.sizes(range(first, last + 1))  # [N, sides]
-    return padding_share(Ragged(batches.values - first, batches.offsets), *sizes.T)
 
 
 def evaluation_batches(

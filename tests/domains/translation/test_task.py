@@ -207,10 +207,7 @@ def test_training_leaves_out_and_counts_and_validation_keeps_all(
     assert "2 training pairs; left out: 2 with an empty side, 1 longer than 20 tokens" in said
     batches = list(loader)
     assert sum(len(batch.source) for batch in batches) == 2
-    sides = [side for batch in batches for side in (batch.source, batch.expected)]
-    share = sum(int((side == PAD).sum()) for side in sides) / sum(side.numel() for side in sides)
-    assert share > 0
-    assert f"{len(batches)} batches in the first epoch; {share:.1%} of their tokens are pad" in said
+    assert f"{len(batches)} batches in the first epoch" in said
     assert sum(len(batch.source) for batch in validation) == 5
     with pytest.raises(UserError, match=r"no training example is left, all 3 longer .*max_length"):
         prepare(Config(data=replace(data, max_length=2), model=model))

@@ -14,7 +14,7 @@ from torch import Tensor
 from triptych.domains.translation.model import END, START, Tokenizers
 from triptych.domains.translation.sources import Pair
 from triptych.errors import UserError
-from triptych.text.batches import Examples, padding_of, training_batches
+from triptych.text.batches import Examples, training_batches
 from triptych.text.tokenizer import PAD
 from triptych.training.loading.batches import Items, Ragged
 from triptych.training.loading.loader import ResumableLoader
@@ -105,8 +105,7 @@ def read_training_data(
     print(
         f"{loader.n_items:,} training pairs; left out: {left_out:,} with an empty side, "
         f"{len(encoded) - loader.n_items:,} longer than {config.max_length} tokens "
-        f"(data.max_length); {tokenizers}\n{len(loader):,} batches in the first epoch; "
-        f"{padding_of(loader, encoded):.1%} of their tokens are padding",
+        f"(data.max_length); {tokenizers}\n{len(loader):,} batches in the first epoch",
         file=sys.stderr,
     )
     return tokenizers, loader

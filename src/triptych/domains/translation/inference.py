@@ -76,8 +76,6 @@ class TranslationModel(LikelihoodScores, TrainedModel):
     full_model: SequenceToSequence
     settings: TranslationSettings
     vocabulary: Tokenizers
-    tokens_written = 0
-    """Number of tokens of all best translations so far, their ends included."""
     repeats_near_ties = True
     """Give each line the translation that a search in double precision gives. Rounding depends on
     the shape of a batch, and single precision can turn a near-tie of two hypotheses, so that a line
@@ -122,7 +120,6 @@ class TranslationModel(LikelihoodScores, TrainedModel):
             parts = [split_long(line, self.vocabulary.source, limit) for line in lines]
         every = [part for line in parts for part in line]
         found = self.search(every, progress=progress, **options)
-        self.tokens_written += sum(len(best[0].tokens) + 1 for best in found if best)
         of_parts = (
             [
                 Translation(text, one.score, one.log_probability)

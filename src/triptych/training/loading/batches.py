@@ -158,13 +158,3 @@ def _starts(lengths: NDArray[np.int64], max_tokens: int) -> list[int]:
         padded = lengths[start : start + most] * np.arange(1, most + 1)[: len(lengths) - start]
         start += max(1, int(np.searchsorted(padded, max_tokens, side="right")))
     return starts
-
-
-def padding_share(batches: Batches, *lengths: NDArray[np.int64]) -> float:
-    """Return the share of padding, 0 to 1, if each batch is as long as its longest row.
-
-    lengths: lengths of all items, int64 [N]; one array for each side of an item.
-    """
-    room = sum(int(side[batch].max()) * len(batch) for batch in batches for side in lengths)
-    real = sum(int(side[batch].sum()) for batch in batches for side in lengths)
-    return 1.0 - real / room if room else 0.0
