@@ -257,12 +257,10 @@ class TranslationModel(LikelihoodScores, TrainedModel):
     def score_split(
         self, request: TranslationScoreRequest, progress: Progress | None = None
     ) -> Evaluation:
-        """Return nats per token, BLEU, chrF and exact match of a whole split.
+        """Return nats per token and the scores of `score_translations` of a whole split.
 
-        Also `bleu_papers`, if sacremoses is installed and knows the target language and BLEU counts
-        words; else `details["not_scored"]` has the reason. For summaries also ROUGE-1, -2 and -L,
-        with those of baselines in the details. batch_size: lines to translate at a time, None for
-        64. All translations are in the details. Raises UserError for missing data.
+        batch_size: lines to translate at a time, None for 64. The details have all translations,
+        and of summaries the scores of baselines.
         """
         split, trained_on = request.split, self.data_settings
         corpus = source_to_score(trained_on.source, split, request.data)
@@ -286,7 +284,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         )
         seconds = time.perf_counter() - started
         translations = [best[0] for best in self.texts(found)]
-        scores = score_translations(
+        scores, about_scores = score_translations(
             translations,
             references,
             tokenizer=corpus.bleu_tokenizer(),
@@ -296,7 +294,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         samples = list(zip(sources, references, translations, strict=True))
         summaries = corpus.targets == "summaries"
         details: dict[str, Any] = {
-            **scores.details,
+            **about_scores,
             "search": {
                 "beam": request.beam,
                 "length_penalty": str(LengthPenalty.parse(request.length_penalty)),
@@ -317,7 +315,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
             "hypotheses": translations,
             "baselines": rouge_of_baselines(sources, references) if summaries else {},
         }
-        metrics = self.metrics(totals) | scores.metrics
+        metrics = self.metrics(totals) | scores
         return Evaluation(self.domain, split, metrics, int(totals["pairs"]), details)
 
 

@@ -9,15 +9,14 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from triptych.domains.translation.model import primary_subtag
+from triptych.errors import UserError
 from triptych.text.tokenizer import PAD
 from triptych.training.engine.evaluate import in_double
 
@@ -61,17 +60,6 @@ class LikelihoodScores:
         return {"nats_per_token": totals["nats"] / totals["tokens"]}
 
 
-@dataclass(frozen=True)
-class TranslationScores:
-    """Corpus scores of translations."""
-
-    metrics: dict[str, float]
-    """BLEU and chrF2, 0 to 100, and exact_match, the share of lines equal to their reference; for
-    summaries also ROUGE, for strings of symbols character_accuracy."""
-    details: dict[str, dict[str, str]]
-    """Labels and signatures by score, and not_scored: the reason why a score is missing."""
-
-
 def score_translations(
     hypotheses: Sequence[str],
     references: Sequence[str],
@@ -79,11 +67,15 @@ def score_translations(
     tokenizer: str,
     papers_language: str | None = None,
     targets: str = "translations",
-) -> TranslationScores:
-    """Score translations against one reference each.
+) -> tuple[dict[str, float], dict[str, dict[str, str]]]:
+    """Return the scores of translations against one reference each, and details of the scores.
+
+    Scores: BLEU and chrF2, 0 to 100, and exact_match, the share of lines equal to their reference;
+    for summaries also ROUGE, for strings of symbols character_accuracy. Details: labels and
+    signatures by score, and not_scored, the reason why a score is missing.
 
     tokenizer: sacrebleu's tokenizer for BLEU, see `Corpus.bleu_tokenizer`. papers_language: target
-    language code, to compute the papers' BLEU too; None to skip it. targets: see `FileCorpus`.
+    language code, to compute `papers_bleu` too; None to skip it. targets: see `FileCorpus`.
     """
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
@@ -95,12 +87,12 @@ def score_translations(
     signatures = {"bleu": str(bleu.get_signature())}
     details = {"signatures": signatures}
     if papers_language is not None:
-        reason = papers_bleu_unavailable(papers_language, tokenizer)
-        if reason is None:
-            score, signature = papers_bleu(hypotheses, references, papers_language)
-            metrics["bleu_papers"], signatures["bleu_papers"] = score, signature
-        else:
-            details["not_scored"] = {"bleu_papers": reason}
+        try:
+            metrics["bleu_papers"], signatures["bleu_papers"] = papers_bleu(
+                hypotheses, references, papers_language, tokenizer
+            )
+        except UserError as reason:
+            details["not_scored"] = {"bleu_papers": str(reason)}
     metrics["chrf"] = float(chrf.corpus_score(hypotheses, [references]).score)
     signatures["chrf"] = str(chrf.get_signature())
     metrics["exact_match"] = sum(exact) / len(exact)
@@ -109,23 +101,33 @@ def score_translations(
     elif targets == "symbols":
         metrics["character_accuracy"] = character_accuracy(hypotheses, references)
     details["labels"] = {name: LABELS[name] for name in signatures}
-    return TranslationScores(metrics, details)
+    return metrics, details
 
 
 def papers_bleu(
-    hypotheses: Sequence[str], references: Sequence[str], language: str
+    hypotheses: Sequence[str], references: Sequence[str], language: str, tokenizer: str = "13a"
 ) -> tuple[float, str]:
     """Return BLEU-4 of raw text as papers on Multi30k compute it, 0 to 100, and its signature.
 
     Both sides are processed by `moses_tokenize`; n-grams are counted without smoothing, as by
-    multi-bleu.perl. See `papers_bleu_unavailable` for the requirements.
+    multi-bleu.perl. Raises UserError where BLEU counts characters (its tokenizer is "char") and
+    where Moses has no words: it silently treats an unknown language as English, and does not split
+    Chinese or Cantonese.
     """
     from sacrebleu.metrics.bleu import BLEU
 
+    code = primary_subtag(language)
+    if tokenizer == "char":
+        raise UserError("these translations are scored by character, which is not how papers count")
+    try:
+        from sacremoses.corpus import NonbreakingPrefixes
+    except ImportError:
+        raise UserError("sacremoses is not installed; it comes with the extra `moses`") from None
+    if code not in set(NonbreakingPrefixes().available_langs.values()) - {"yue", "zh"}:
+        raise UserError(f"Moses has no tokenisation into words for the language {language}")
     bleu = BLEU(tokenize="none", lowercase=True, smooth_method="none", force=True)
     sides = [moses_tokenize(lines, language) for lines in (hypotheses, references)]
     score = bleu.corpus_score(sides[0], [sides[1]]).score
-    code = primary_subtag(language)
     signature = (
         f"lowercase:python|normalise:sacremoses[{code},perl_parity]|"
         f"tokenise:sacremoses[{code},escape]|sacremoses:{version('sacremoses')}|"
@@ -150,24 +152,6 @@ def moses_tokenize(lines: Sequence[str], language: str) -> list[str]:
         tokenizer.tokenize(normalizer.normalize(line.lower()), escape=True, return_str=True)
         for line in lines
     ]
-
-
-def papers_bleu_unavailable(language: str, tokenizer: str = "13a") -> str | None:
-    """Return the reason why `papers_bleu` cannot score a target language, None if it can.
-
-    tokenizer: of BLEU; "char" has no equivalent. The Moses tokenizer silently treats an unknown
-    language as English, and does not split Chinese or Cantonese into words.
-    """
-    if tokenizer == "char":
-        return "these translations are scored by character, which is not how papers count"
-    if find_spec("sacremoses") is None:
-        return "sacremoses is not installed; it comes with the extra `moses`"
-    from sacremoses.corpus import NonbreakingPrefixes
-
-    known = set(NonbreakingPrefixes().available_langs.values()) - {"yue", "zh"}
-    if primary_subtag(language) not in known:
-        return f"Moses has no tokenisation into words for the language {language}"
-    return None
 
 
 def character_accuracy(hypotheses: Sequence[str], references: Sequence[str]) -> float:

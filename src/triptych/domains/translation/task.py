@@ -108,7 +108,7 @@ class TranslationTrainingModule(LikelihoodScores, TrainingModule):
 
         self.hypotheses = shared(sources, translated)
         tokenizer = data.source.bleu_tokenizer()
-        return score_translations(self.hypotheses, references, tokenizer=tokenizer).metrics
+        return score_translations(self.hypotheses, references, tokenizer=tokenizer)[0]
 
     def _in_use(self) -> TranslationModel:
         """Return the model itself in use: a search without double precision is enough here."""

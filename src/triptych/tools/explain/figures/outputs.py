@@ -142,9 +142,9 @@ def matches() -> Matches:
             row.append(left[gram] > 0)
             left[gram] -= 1
         right.append(row)
-    scores = score_translations([TRANSLATION], [REFERENCE], tokenizer="13a")
+    scores, _ = score_translations([TRANSLATION], [REFERENCE], tokenizer="13a")
     brevity = min(1.0, math.exp(1 - len(expected) / len(translation)))
-    return Matches(right, brevity, scores.metrics["bleu"])
+    return Matches(right, brevity, scores["bleu"])
 
 
 def runs(words: list[str], n: int) -> list[tuple[str, ...]]:
