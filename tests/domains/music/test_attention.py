@@ -13,6 +13,7 @@ from tiny_music import Chorales, Performances, tiny_model
 from triptych.core.attention.full import Full
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
+from triptych.domains.music import attention
 from triptych.domains.music.attention import attention_png, find_query, note_attention
 from triptych.domains.music.midi import write_midi
 from triptych.domains.music.tokenizers.chorales import SECONDS_PER_STEP, ChoraleTokenizer
@@ -25,6 +26,7 @@ from triptych.domains.music.tokenizers.events import (
     EventTokenizer,
 )
 from triptych.errors import UserError
+from triptych.files.drawing import png
 
 
 def model_of(source, attention=None, *, length=64):
@@ -131,8 +133,31 @@ def test_attention_of_a_sample_and_of_a_primer(tmp_path, make_piano):
 
 
 @pytest.mark.parametrize("query", [0, 70, 119])
-def test_a_picture_is_drawn(query):
+def test_a_picture_is_drawn(query, monkeypatch):
+    """Of each head the sum of the weights in an instant, an arc to each note with a pitch."""
+    figures = []
+    monkeypatch.setattr(attention, "png", lambda figure: figures.append(figure) or png(figure))
     model, (tokens, _) = model_of(Chorales()), chorale()
-    content = attention_png(attend(model, tokens, query), model.tokenizer.to_midi(tokens))
+    found = attend(model, tokens, query)
+    content = attention_png(found, model.tokenizer.to_midi(tokens))
     with Image.open(io.BytesIO(content)) as picture:
         assert (picture.format, picture.size) == ("PNG", (1000, 600))
+    roll, rows = figures[0].axes[:2]
+    (mesh,) = rows.collections
+    times = np.unique(found.seconds)
+    by_hand = np.array([found.heads[:, found.seconds[:-1] == time].sum(1) for time in times])
+    assert np.allclose(mesh.get_array(), by_hand.T)
+    assert mesh.get_coordinates()[:, 0, 1].tolist() == [0.5, 1.5, 2.5]
+    assert np.allclose(mesh.get_coordinates()[0, :-1, 0], times)
+    assert rows.get_yticks().tolist() == [1, 2]
+    assert rows.get_ylim() == (2.5, 0.5), "the first head above"
+    end = max(times[-1] + 0.06 * (times[-1] - times[0]), times[-1] + 0.3)
+    assert roll.get_xlim() == pytest.approx((times[0], end))
+    share = found.weights / max(found.weights.max(initial=0), 1e-9)
+    drawn = np.argsort(share)[::-1][: attention.MAX_ARCS]
+    drawn = [t for t in drawn if found.pitches[t] >= 0 and share[t] >= attention.MIN_ARC]
+    assert len(roll.patches) == len(drawn)
+    points = [tuple(line.get_xydata()[0]) for line in roll.lines]
+    assert points == [(found.seconds[t], found.pitches[t]) for t in [*drawn, -1]]
+    notes = sum(line.get_segments()[0][1][0] > times[0] for line in roll.collections)
+    assert notes == len(roll.collections) > 0

@@ -1,10 +1,11 @@
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 
+from triptych.domains.music import data
 from triptych.domains.music.config import Augmentation, Config, DataConfig
 from triptych.domains.music.data import (
     NO_PREVIOUS,
@@ -14,13 +15,19 @@ from triptych.domains.music.data import (
     crop_start,
     evaluation_batches,
     make_batch,
+    read_training_and_validation,
     training_batches,
     window_starts,
 )
+from triptych.domains.music.domain import DOMAIN
 from triptych.domains.music.model import ModelConfig
+from triptych.domains.music.notes import Notes
+from triptych.domains.music.notes import stretch as stretch_notes
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import END, NOTE_OFF, SYMBOLS, EventTokenizer
+from triptych.errors import UserError
+from triptych.training.loading.packed import Pack
 
 
 @dataclass(frozen=True)
@@ -46,8 +53,8 @@ def chorales(steps, seed=0):
 
 def settings(**changes):
     defaults = {"source": Chorales(), "sequence_length": 128, "overlap": 64, "batch_size": 3}
-    data = DataConfig(**{**defaults, **changes})
-    return Config(data, ModelConfig(tokenizer=data.source.tokenizer))
+    config = DataConfig(**{**defaults, **changes})
+    return Config(config, ModelConfig(tokenizer=config.source.tokenizer))
 
 
 def texts(pieces, kind=Chorales.tokenizer):
@@ -86,6 +93,45 @@ def test_window_starts_by_hand():
     assert window_starts(8, length=8, overlap=4) == [0]
     assert window_starts(9, length=8, overlap=4) == [0, 4]
     assert window_starts(17, length=8, overlap=4) == [0, 4, 8, 12]
+
+
+@dataclass(frozen=True)
+class Three(Performances):
+    """Three performances, of which the second is too long to be slowed down."""
+
+    def load(self, split, tokenizer):
+        times = [(1, 2), (5000, 7000), (0, 3)][: 1 if split == "validation" else 3]
+        return [Piece("p", Notes.of([(60 + a % 7, a, b, 64)])) for a, b in times]
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 64])
+def test_a_pack_holds_ids_speeds_and_pitches(tmp_path, monkeypatch, chunk):
+    monkeypatch.setattr(data, "CHUNK", chunk)
+    stretch = (0.5, 1.0, 2.0)
+    config = settings(source=Three(), augmentation=Augmentation(stretch=stretch))
+    assert DOMAIN.pack(config, str(tmp_path)).startswith("3 training pieces")
+    found, kind = Pack(tmp_path, "music"), EventTokenizer()
+    first, second, third = (piece.content for piece in Three().load("train", kind))
+    contents = [
+        first, stretch_notes(first, 0.5), stretch_notes(first, 2), second,
+        stretch_notes(second, 0.5), third, stretch_notes(third, 0.5), stretch_notes(third, 2),
+    ]  # fmt: skip
+    rows = [row.tolist() for row in found.ragged("tokens")]
+    assert rows == [kind.tokens(content).tolist() for content in contents]
+    assert found.array("whole").tolist() == [0, 3, 5]
+    assert [row.tolist() for row in found.ragged("speeds")] == [[1, 0, 2], [4, 3], [6, 5, 7]]
+    assert found.array("pitches").tolist() == [[61, 61], [62, 62], [60, 60]]
+    assert [row.tolist() for row in found.ragged("validation")] == [rows[0]]
+    assert found.ragged("tokens").values.dtype == np.uint16
+    packed = replace(config.data, packed=str(tmp_path))
+    train, validation = read_training_and_validation(packed, kind)
+    assert train.speeds[1].tolist() == [4, 3]
+    assert [ids.tolist() for ids in validation] == [rows[0]]
+    other = replace(packed, augmentation=Augmentation(stretch=(1.0,)))
+    with pytest.raises(UserError, match="stretch"):
+        read_training_and_validation(other, kind)
+    with pytest.raises(UserError, match="tokenizer"):
+        read_training_and_validation(packed, ChoraleTokenizer())
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 50])

@@ -1,8 +1,10 @@
 import io
+import math
 
 import numpy as np
 import pretty_midi
 import pytest
+import torch
 
 from triptych.domains.music.midi import midi_bytes, parse_midi
 from triptych.domains.music.notes import Notes, performance, settle, to_steps
@@ -13,6 +15,7 @@ from triptych.domains.music.tokenizers.events import (
     SHIFT,
     SYMBOLS,
     VELOCITY,
+    EventGrammar,
     EventTokenizer,
     bin_velocity,
 )
@@ -205,3 +208,43 @@ def test_more_than_two_hours_of_waiting_can_still_be_read():
 
 def test_a_piece_without_notes_has_no_events():
     assert encode_notes(settle(Notes.of([]))).tolist() == []
+
+
+def may_follow(ids, n_prompt, steps):
+    """The ids that may follow some ids, by the definition of the grammar."""
+    now, sounding, struck = 0, set(), False
+    for place, token in enumerate(ids):
+        if token < NOTE_OFF:
+            sounding.add(token)
+            struck = True
+        elif token < SHIFT:
+            sounding.discard(token - NOTE_OFF)
+        elif token < VELOCITY:
+            now += (token - SHIFT + 1) * (place >= n_prompt)
+            struck = False
+    if now >= steps:
+        return {END}
+    last = ids[-1] if ids else -1
+    allowed = {*range(NOTE_OFF)}
+    if not VELOCITY <= last < END:
+        allowed |= {*range(VELOCITY, END + 1)}
+        allowed |= set() if struck else {NOTE_OFF + pitch for pitch in sounding}
+        if not SHIFT <= last < shift(100):
+            allowed |= {*range(SHIFT, VELOCITY)}
+    return allowed
+
+
+@pytest.mark.parametrize("seconds", [None, 2.5])
+@pytest.mark.parametrize("n_prompt", [0, 30])
+def test_the_grammar_is_its_definition(seconds, n_prompt):
+    """Walks through the first and last id of each kind, where the kinds meet."""
+    borders = [NOTE_ON, 127, NOTE_OFF, SHIFT - 1, SHIFT, shift(99), shift(100), VELOCITY, END - 1]
+    random = np.random.default_rng(0)
+    rows = [[], [], [], []]
+    grammar = EventGrammar(4, seconds=seconds, n_prompt=n_prompt)
+    for _ in range(80):
+        forbidden = grammar(torch.tensor(rows, dtype=torch.int64).reshape(4, -1))
+        for row, marks in zip(rows, forbidden, strict=True):
+            allowed = may_follow(row, n_prompt, math.inf if seconds is None else seconds * 100)
+            assert set((~marks).nonzero().flatten().tolist()) == allowed
+            row.append(int(random.choice([*({*borders} & allowed)] or [END])))

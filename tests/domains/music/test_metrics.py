@@ -1,4 +1,5 @@
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -17,15 +18,29 @@ def test_the_uniform_model_gives_exactly_log_v():
     assert count_models(ChoraleTokenizer(), [], [chorale(0, 1, 2, 3)]) == {"uniform": math.log(47)}
 
 
-def test_without_counts_every_count_model_is_uniform():
-    steps = count_models(ChoraleTokenizer(), [chorale()], [chorale(0, 1, 2, 3)])
-    assert list(steps.values()) == pytest.approx([math.log(47)] * 3)
-
-
-def test_counting_by_hand():
-    # One voice step seen once: after the beginning came 5; then (1 + 1/2) / (1 + 47/2).
-    steps = count_models(ChoraleTokenizer(), [chorale(5, 6, 7, 8)], [chorale(5, 6, 7, 8)])
-    assert steps["voice and previous pitch"] == pytest.approx(-math.log(1.5 / 24.5))
+@pytest.mark.parametrize("kind", [ChoraleTokenizer(), EventTokenizer()])
+def test_count_models_are_their_definition(kind):
+    """Tables of a voice or of none, the token so many before, and a place in the quarter."""
+    random = np.random.default_rng(0)
+    train = [random.integers(0, 3, size) for size in (30, 7, 41)]
+    held_out = [random.integers(0, 3, size) for size in (25, 18)]
+    voice, previous = (lambda t, i: i % 4), (lambda t, i: t[i - 4] if i >= 4 else None)
+    chorales = [
+        lambda t, i: (voice(t, i), previous(t, i)),
+        lambda t, i: (voice(t, i), previous(t, i), i // 4 % 4),
+    ]
+    events = [lambda t, i: None, lambda t, i: t[i - 1] if i else None]
+    size, expected = kind.vocabulary_size, [math.log(kind.vocabulary_size)]
+    for context in chorales if isinstance(kind, ChoraleTokenizer) else events:
+        seen = Counter((context(t, i), t[i]) for t in train for i in range(len(t)))
+        often = Counter(context(t, i) for t in train for i in range(len(t)))
+        nats = [
+            -math.log((seen[context(t, i), t[i]] + 0.5) / (often[context(t, i)] + size / 2))
+            for t in held_out
+            for i in range(len(t))
+        ]
+        expected.append(sum(nats) / len(nats))
+    assert list(count_models(kind, train, held_out).values()) == pytest.approx(expected)
 
 
 def test_the_jsb_figures_are_the_known_ones(shared_data):

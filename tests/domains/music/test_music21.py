@@ -5,6 +5,7 @@ import zipfile
 import numpy as np
 import pytest
 
+from triptych.domains.music.musicxml import read_musicxml
 from triptych.domains.music.notes import SILENT
 from triptych.domains.music.sources.music21 import PHRASE, corpus_files, melody_runs, read_chorale
 from triptych.errors import UserError
@@ -84,6 +85,52 @@ def test_a_melody_has_a_run_from_each_interval_on():
     grid = np.stack([pitches] * 4, axis=1)
     assert melody_runs(grid) == {tuple(intervals[:PHRASE]), tuple(intervals[1:])}
     assert melody_runs(grid[:4]) == {(2,)}
+
+
+def test_a_score_with_its_meters_tempos_and_ties(tmp_path):
+    """Two parts of other divisions; a pickup, a chord with a tie, a new meter, an empty measure."""
+    stop, start, both = ('<tie type="stop"/>', '<tie type="start"/>', '<tie type="stop"/>' * 2)
+    meter = "<time><beats>3</beats><beat-type>4</beat-type></time>"
+    six = "<time><beats>6</beats><beat-type>8</beat-type></time>"
+    up = "<transpose><octave-change>1</octave-change></transpose>"
+    down = "<transpose><chromatic>-3</chromatic></transpose>"
+    flute = [
+        attributes(2, meter + up) + '<sound tempo="90"/>' + note("G", 4, 1),
+        note("C", 4, 6, tie=start) + note("E", 4, 6, chord="<chord/>"),
+        note("C", 4, 2, tie=both) + note("E", 4, 4),
+        attributes(4, six) + note("C", 4, 12),
+    ]
+    horn = [
+        attributes(1, down) + note("C", 4, "1/2"),
+        note("C", 4, 2) + '<direction><sound tempo="60"/></direction>' + note("C", 4, 1, tie=stop),
+    ]
+    names = "".join(
+        f'<score-part id="{i}"><part-name>{n}</part-name></score-part>'
+        for i, n in enumerate(("flute", "horn"))
+    )
+    parts = (
+        f'<part id="{i}">{"".join(f"<measure>{m}</measure>" for m in measures)}</part>'
+        for i, measures in enumerate((flute, horn))
+    )
+    path = tmp_path / "a.xml"
+    path.write_text(f"<s><part-list>{names}</part-list>{''.join(parts)}</s>", encoding="utf-8")
+    score = read_musicxml(path, name="a")
+    unit = score.ticks_per_quarter / 2
+    rows = [
+        (pitch, onset / unit, release / unit, part, program, velocity)
+        for pitch, onset, release, part, program, velocity in score.notes.rows(
+            "pitch", "onset", "release", "part", "program", "velocity"
+        )
+    ]
+    assert rows == [
+        (79, 0, 1, 0, 0, 80), (76, 1, 7, 0, 0, 80), (72, 1, 9, 0, 0, 80), (76, 9, 13, 0, 0, 80),
+        (72, 13, 19, 0, 0, 80), (57, 0, 1, 1, 0, 80), (57, 1, 7, 1, 0, 80),
+    ]  # fmt: skip
+    assert [part.name for part in score.parts] == ["flute", "horn"]
+    assert [(at / unit, tempo) for at, tempo in score.tempos] == [(0, 666_667), (5, 1_000_000)]
+    meters = [(at / unit, *meter) for at, *meter in score.time_signatures]
+    assert meters == [(0, 1, 8), (1, 3, 4), (13, 6, 8)]
+    assert score.last_tick == 19 * unit
 
 
 def test_the_first_note_of_a_chord_and_no_grace_notes(tmp_path):

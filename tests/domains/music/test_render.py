@@ -61,3 +61,25 @@ def test_self_similarity_is_dark_on_the_diagonal(tokenizer, make_piano, tmp_path
     dark = (image[:, :, 0] < 60) & (image[:, :, 2] > 80)  # the colour of similarity 1
     assert 0.01 < dark.mean() < 0.2
     assert render.self_similarity_png(make_piano([]), tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "seconds", "edges"),
+    [(ChoraleTokenizer(), 2.0, [0, 0.25, 0.5, 0.75]), (EventTokenizer(), 2.5, [0, 1, 2, 3])],
+)
+def test_self_similarity_has_beats_in_bars_or_seconds(
+    tokenizer, seconds, edges, make_piano, monkeypatch
+):
+    """A quarter of chorales lasts 0.8 s; two panels, on the left octaves are equal."""
+    figures = []
+    monkeypatch.setattr(render, "png", figures.append)
+    render.self_similarity_png(make_piano([(60, 0, 0.5, 64), (72, seconds - 0.4, seconds, 64)]),
+                               tokenizer)  # fmt: skip
+    octaves, pitches = (axes.collections[0] for axes in figures[0].axes[:2])
+    for mesh in (octaves, pitches):
+        assert mesh.get_coordinates()[0, :, 0].tolist() == edges
+        assert mesh.get_clim() == (0, 1)
+    alike = octaves.get_array()
+    assert (alike[0, 0], alike[0, 2], pitches.get_array()[0, 2]) == (1, 1, 0)
+    render.self_similarity_png(make_piano([]), tokenizer)
+    assert not figures[1].axes[0].collections[0].get_array().any()
