@@ -14,9 +14,9 @@ from triptych.config.schema import from_plain, to_plain
 from triptych.core.models.recurrent import RecurrentEncoderDecoder
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.translation.config import Config, ModelConfig
+from triptych.domains.translation.domain import TranslationAttentionOptions
 from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.model import Recurrent
-from triptych.domains.translation.render import drawing_suffixes
 from triptych.errors import UserError
 
 CONFIGS = Path(__file__).parents[3] / "configs" / "translation"
@@ -48,9 +48,9 @@ def test_the_attention_of_a_sentence(translator: TranslationModel) -> None:
     )  # fmt: skip
     for row in found.cross:
         assert sum(row) == pytest.approx(1.0, abs=1e-5)
+    wanted = TranslationAttentionOptions(checkpoint="", out="", encoder=True)
     with pytest.raises(UserError, match="expected no --encoder"):
-        drawing_suffixes(translator.full_model, encoder=True)
-    assert drawing_suffixes(translator.full_model, encoder=False) == [""]
+        translator.write_attention(wanted, None, None)
 
 
 @pytest.mark.parametrize(

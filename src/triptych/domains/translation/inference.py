@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from triptych.core.models.encoder_decoder import SequenceToSequence
+from triptych.core.universal import halts
 from triptych.decoding.beams import Hypothesis
 from triptych.decoding.penalty import LengthPenalty
 from triptych.domains.base import TrainedModel, Translation
@@ -39,7 +40,6 @@ from triptych.domains.translation.model import (
     TranslationSettings,
     primary_subtag,
 )
-from triptych.domains.translation.render import draw, draw_steps_by_length
 from triptych.domains.translation.search import (
     one_line,
     sample_sources,
@@ -233,24 +233,26 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         self, options: TranslationAttentionOptions, out: OutputFolder, report: ProgressFactory
     ) -> str:
         """Translate each sentence and write the attention weights of its translation."""
+        model = self.full_model
+        if options.encoder and not model.source_has_attention:
+            raise UserError("this model reads the source without attention; expected no --encoder")
         lines = read_input_lines(options.input)
         stems = [f"sentence-{n:03d}" for n, line in enumerate(lines, start=1) if line.strip()]
         if not stems:
             name = options.input or "standard input"
             raise UserError(f"{name} has no sentence; expected at least one line with text")
-        suffixes = render.drawing_suffixes(self.full_model, encoder=options.encoder)
-        halting = render.STEPS_SUFFIX in suffixes
-        drawn = [f"{stem}{suffix}.png" for stem in stems for suffix in suffixes]
+        halting = halts(model)
+        ends = ["", *[render.ENCODER] * options.encoder, *[render.STEPS] * halting]
+        drawn = [f"{stem}{end}.png" for stem in stems for end in ends]
         out.check_free([NUMBERS, *[STEPS] * halting, *drawn])
         found = list(self.attention(lines, **options.arguments_of(self.attention)))
         numbers = []
         for stem, attended in zip(stems, found, strict=True):
-            drawings = draw(attended, encoder=options.encoder)
-            for suffix, drawing in zip(suffixes, drawings, strict=True):
-                out.write(f"{stem}{suffix}.png", drawing)
+            for end, drawing in render.draw(attended, encoder=options.encoder).items():
+                out.write(f"{stem}{end}.png", drawing)
             numbers.append({"drawing": f"{stem}.png", **asdict(attended)})
         if halting:
-            out.write(STEPS, draw_steps_by_length(found))
+            out.write(STEPS, render.draw_steps_by_length(found))
         out.write(NUMBERS, json_bytes(numbers))
         return f"{counted(len(numbers), 'sentence', 'sentences')} (.png, {NUMBERS}) in {out}"
 

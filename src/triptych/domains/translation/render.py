@@ -17,11 +17,10 @@ import torch
 from torch import Tensor
 
 from triptych.core.models.encoder_decoder import SequenceToSequence
-from triptych.core.universal import capture_halting, halts, steps_of
+from triptych.core.universal import capture_halting, steps_of
 from triptych.decoding.beams import Hypothesis
 from triptych.domains.translation.model import END, START, Tokenizers
 from triptych.domains.translation.search import one_line
-from triptych.errors import UserError
 from triptych.files.drawing import GREY, cell_grid, fonts_of_every_script, new_figure, png
 from triptych.text.tokenizer import TextTokenizer
 from triptych.training.engine.devices import device_of, scoring
@@ -33,22 +32,12 @@ SPACE = "·"
 """Visible character for a space in a piece."""
 END_NAME = "<end>"
 START_NAME = "<start>"
-ENCODER_SUFFIX, STEPS_SUFFIX = "-encoder", "-steps"
+ENCODER, STEPS = "-encoder", "-steps"
 """Ends of the names of drawings of the encoder's self-attention and of the steps of each piece."""
 CELL = 0.34
 """Side of a cell in inches."""
 MAX_SIDE = 30.0
 """Maximum side of the cells together in inches; longer sentences are scaled down."""
-
-
-def drawing_suffixes(model: SequenceToSequence, *, encoder: bool) -> list[str]:
-    """Return the ends of the names of a sentence's drawings; encoder: with self-attention.
-
-    Raises UserError for the self-attention of a model that has none in its encoder.
-    """
-    if encoder and not model.source_has_attention:
-        raise UserError("this model reads the source without attention; expected no --encoder")
-    return ["", *[ENCODER_SUFFIX] * encoder, *[STEPS_SUFFIX] * halts(model)]
 
 
 @dataclass(frozen=True)
@@ -174,26 +163,26 @@ def merge_pieces(weights: Tensor, queries: Sequence[int], keys: Sequence[int]) -
     return torch.stack([part.mean(0) for part in summed.split(list(queries), 0)])
 
 
-def draw(attended: SentenceAttention, *, encoder: bool) -> list[bytes]:
-    """Return PNGs of the cross-attention and, if asked for, of the encoder's self-attention.
+def draw(attended: SentenceAttention, *, encoder: bool) -> dict[str, bytes]:
+    """Return PNGs by the ends of their names: "" for the cross-attention.
 
-    The last one of a model that halts has the steps of each piece, see `draw_steps`.
-    Prints the characters that no installed font has.
+    ENCODER, if asked for, has the self-attention of the encoder; STEPS, of a model that halts, the
+    steps of each piece. Prints the characters that no installed font has.
     """
     heads = "mean of all heads" if attended.head is None else f"head {attended.head}"
     where = f"layer {attended.layer}, {heads}"
     source, target = attended.source_pieces, attended.target_pieces
-    drawn = [("cross-attention", attended.cross, target, "translation", "source")]
-    if encoder and attended.encoder is not None:
-        drawn.append(("self-attention of the encoder", attended.encoder, source, "query", "key"))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        drawings = [
-            heat_map(weights, rows, source, title=f"{what}, {where}", queries=queries, keys=keys)
-            for what, weights, rows, queries, keys in drawn
-        ]
+        title = f"cross-attention, {where}"
+        labels = {"queries": "translation", "keys": "source"}
+        drawings = {"": heat_map(attended.cross, target, source, title=title, **labels)}
+        if encoder and attended.encoder is not None:
+            title = f"self-attention of the encoder, {where}"
+            labels = {"queries": "query", "keys": "key"}
+            drawings[ENCODER] = heat_map(attended.encoder, source, source, title=title, **labels)
         if attended.source_steps is not None:
-            drawings.append(draw_steps(attended))
+            drawings[STEPS] = draw_steps(attended)
     # matplotlib warns: "Glyph 51200 (...) missing from font(s) DejaVu Sans."
     glyphs = (re.match(r"Glyph (\d+)", str(warning.message)) for warning in caught)
     missing = sorted({chr(int(glyph[1])) for glyph in glyphs if glyph})
@@ -264,18 +253,14 @@ def draw_steps(attended: SentenceAttention) -> bytes:
     ]
     longest = max(len(pieces) for _, pieces, _ in sides)
     with fonts_of_every_script():
-        width = min(MAX_SIDE, max(4.5, CELL * longest + 1.2))
-        figure = new_figure(width, 4.4)
-        for axes, (title, pieces, steps) in zip(figure.subplots(2), sides, strict=True):
-            assert steps is not None
-            axes.bar(range(len(pieces)), steps, color="#4c86b8")
+        figure = new_figure(min(MAX_SIDE, max(4.5, CELL * longest + 1.2)), 4.4)
+        panels = figure.subplots(2, sharey=True)
+        for axes, (title, pieces, steps) in zip(panels, sides, strict=True):
+            axes.bar(range(len(pieces)), steps or [], color="#4c86b8")
             _name_columns(axes, pieces, slanted="right", fontsize=10)
             axes.set_xlim(-0.6, longest - 0.4)
-            axes.set_ylim(0, max(1.0, *(max(side[2] or [0]) for side in sides)) + 0.2)
-            axes.yaxis.get_major_locator().set_params(integer=True)
-            axes.set_ylabel("steps")
             axes.set_title(title, fontsize=9, loc="left", color=GREY)
-            axes.spines[["top", "right"]].set_visible(False)
+            _count_steps(axes, "steps")
         return png(figure)
 
 
@@ -284,21 +269,24 @@ def draw_steps_by_length(sentences: Sequence[SentenceAttention]) -> bytes:
 
     Needs sentences of a model whose positions halt.
     """
-    from matplotlib.ticker import MaxNLocator
-
     figure = new_figure(6, 3.6)
     axes = figure.add_subplot()
-    highest = 0.0
     for label, marker in (("encoder", "o"), ("decoder", "x")):
         sides = [one.source_steps if label == "encoder" else one.target_steps for one in sentences]
         steps = [side for side in sides if side]
         means = [sum(side) / len(side) for side in steps]
         axes.scatter([len(side) for side in steps], means, marker=marker, label=label)
-        highest = max([highest, *means])
-    axes.set(xlabel="pieces of the sentence, with its end", ylabel="steps, mean of the pieces")
-    axes.set_ylim(0, highest * 1.1 + 0.1)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("pieces of the sentence, with its end")
+    axes.locator_params(axis="x", integer=True)
+    axes.set_ylim(bottom=0)
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
+    _count_steps(axes, "steps, mean of the pieces")
     return png(figure)
+
+
+def _count_steps(axes: Axes, label: str) -> None:
+    """Label the upright axis, which has numbers of steps."""
+    axes.set_ylabel(label)
+    axes.locator_params(axis="y", integer=True)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -136,7 +136,7 @@ class TranslationTrainingModule(LikelihoodScores, TrainingModule):
                 writer.writerow([source, reference, hypothesis, same, f"{score:.0f}"])
         beam = self.config.data.validation_beam
         for attended in self._in_use().attention([shown[0][0][0]], beam=beam):
-            (folder / ATTENTION).write_bytes(draw(attended, encoder=False)[0])
+            (folder / ATTENTION).write_bytes(draw(attended, encoder=False)[""])
 
 
 def prepare(

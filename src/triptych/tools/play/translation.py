@@ -84,7 +84,7 @@ def search(
         layer=layer or None,
         head=head or None,
     )
-    return Translated(COLUMNS, rows, draw(attended, encoder=False)[0])
+    return Translated(COLUMNS, rows, draw(attended, encoder=False)[""])
 
 
 def sample(model: TranslationModel, text: str, *fields: Any) -> Translated:
