@@ -221,7 +221,7 @@ def test_a_token_between_two_neighbours_against_its_definition() -> None:
     """The bigram model as a Markov chain: the joint probability of the row, normalised."""
     rows = [[CLS, 5, 6, 5, 7, SEP], [CLS, 6, 7, SEP], [CLS, 5, 5, 8, 6, SEP]]
     vocabulary = 10
-    counted = MaskedCounts(Ragged.of(rows), vocabulary, n_specials=N_SPECIALS, mask=MASK)
+    counted = MaskedCounts(Ragged.of(rows), vocabulary)
     pairs = [pair for row in rows for pair in pairwise(row)]
     chain = CountModels(*np.array(pairs).T, vocabulary)
 
@@ -247,7 +247,7 @@ def test_simple_models_read_what_the_model_reads(
     """The count models of masked tokens see [MASK] where the model does."""
     task = MaskedTokens(predicted=0.5)
     examples = task.encode(text, "train", vocabulary, 24)
-    counted = MaskedCounts(examples.rows, len(vocabulary), n_specials=N_SPECIALS, mask=MASK)
+    counted = MaskedCounts(examples.rows, len(vocabulary))
     rows = [row.tolist() for row in examples.rows]
     n_inner = sum(len(row) - 2 for row in rows)
     token = N_SPECIALS + 5

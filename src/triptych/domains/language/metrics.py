@@ -147,8 +147,9 @@ class CountModels:
         self.vocabulary = vocabulary
         counts = np.bincount(targets, minlength=vocabulary) + INITIAL_COUNT
         self.unigram = counts / counts.sum()  # [V]
-        pairs, self._counts = np.unique(contexts * vocabulary + targets, return_counts=True)
-        self._before, self._next = pairs // vocabulary, pairs % vocabulary  # [M], by context
+        self._pairs, self._counts = np.unique(contexts * vocabulary + targets, return_counts=True)
+        self._before, self._next = np.divmod(self._pairs, vocabulary)  # [M], by context
+        self._by_next = np.argsort(self._next, kind="stable")  # [M]
         different = np.bincount(self._before, minlength=vocabulary)  # T(v), [V]
         # With T = 1 a context that was not seen has the unigram model.
         self._different = np.maximum(different, 1)
@@ -165,18 +166,19 @@ class CountModels:
     def before(self, target: int) -> NDArray[np.float64]:
         """Return P(target | context) of the bigram model for every context, [V]."""
         column: NDArray[np.float64] = self.unigram[target] * self._different
-        seen = self._next == target
+        ends = np.searchsorted(self._next, [target, target + 1], sorter=self._by_next)
+        seen = self._by_next[slice(*ends)]
         column[self._before[seen]] += self._counts[seen]
         column /= self._total
         return column
 
     def bigram(self, contexts: Ids, targets: Ids) -> NDArray[np.float64]:
         """Return P(target | context) of each pair, [N]."""
-        probabilities = np.empty(len(contexts))
-        for context in np.unique(contexts):
-            chosen = contexts == context
-            probabilities[chosen] = self.after(int(context))[targets[chosen]]
-        return probabilities
+        pairs = contexts * self.vocabulary + targets
+        place = np.searchsorted(self._pairs[:-1], pairs)
+        seen = np.where(self._pairs[place] == pairs, self._counts[place], 0)
+        mass: NDArray[np.float64] = self.unigram[targets] * self._different[contexts] + seen
+        return mass / self._total[contexts]
 
     def likeliest(self, contexts: Ids) -> Ids:
         """Return the most probable token after each context, [N]."""
@@ -206,12 +208,10 @@ class MaskedCounts:
     l and r is P(w | l, r) = P(w | l) P(r | w) / sum of the same over all tokens. A masked left
     neighbour leaves the unigram model in place of P(w | l), a masked right one leaves out P(r | w).
 
-    rows: with a special id at both ends. vocabulary: number of ids. n_specials: number of the
-    special ids. mask: the id that stands for a masked token.
+    rows: with a special id at both ends. vocabulary: number of ids.
     """
 
-    def __init__(self, rows: Ragged, vocabulary: int, *, n_specials: int, mask: int) -> None:
-        self.n_specials, self.mask = n_specials, mask
+    def __init__(self, rows: Ragged, vocabulary: int) -> None:
         values = rows.values.astype(np.int64)
         later = np.ones(len(values), dtype=bool)
         later[rows.offsets[:-1]] = False  # the start
@@ -242,8 +242,8 @@ class MaskedCounts:
     def between(self, left: int, right: int) -> NDArray[np.float64]:
         """Return P(token | left, right) of the Markov chain for every token, [V]."""
         product = self.chain.after(left)
-        if right != self.mask:
+        if right != MASK:
             product = product * self.chain.before(right)
-        product[: self.n_specials] = 0.0
+        product[:N_SPECIALS] = 0.0
         total: NDArray[np.float64] = product / product.sum()
         return total

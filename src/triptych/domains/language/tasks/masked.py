@@ -24,7 +24,6 @@ from triptych.domains.language.metrics import Ids, MaskedCounts, pseudo_scores
 from triptych.domains.language.model import (
     CLS,
     MASK,
-    N_SPECIALS,
     SEP,
     SPECIALS,
     ModelConfig,
@@ -169,7 +168,7 @@ class MaskedTokens(MaskRates, Task):
         self, training: MaskedExamples, scored: Scored[MaskedExamples]
     ) -> SimpleModels:
         examples = scored.examples
-        counted = MaskedCounts(training.rows, training.known.stop, n_specials=N_SPECIALS, mask=MASK)
+        counted = MaskedCounts(training.rows, training.known.stop)
         batches = evaluation_batches(examples, scored.max_tokens, limit=scored.request.limit)
         parts = zip(*(neighbours(batch) for batch in batches), strict=True)
         nats, accuracy = counted.scores(*(np.concatenate(part) for part in parts))
