@@ -7,6 +7,7 @@ import re
 import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -61,6 +62,19 @@ def go(tmp_path: Path, task: ToyTask | None = None, **more: Any) -> None:
         **more,
     }
     train(task or ToyTask(), train_loader(), validation_loader(), config, trainer)
+
+
+def test_the_time_left_is_that_of_the_steps_since_the_start(monkeypatch) -> None:
+    """A run that goes on at step 10: 20 steps in 40 s leave 160 s for 80 more."""
+    now = [100.0]
+    monkeypatch.setattr("triptych.training.callbacks.progress.time.monotonic", lambda: now[0])
+    trainer: Any = SimpleNamespace(global_step=10)
+    for total, expected in ((110, [None, 130 * 99, 160, 0, 0]), (None, [None] * 5)):
+        task: Any = SimpleNamespace(total_steps=lambda total=total: total)
+        progress = ShowProgress(task)
+        progress.on_train_start(trainer)
+        times = {10: 110.0, 11: 230.0, 30: 140.0, 110: 300.0, 120: 310.0}
+        assert [progress.seconds_left(step, time) for step, time in times.items()] == expected
 
 
 def test_plain_lines_where_there_is_no_terminal(

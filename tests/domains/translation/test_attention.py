@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
 import warnings
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +15,8 @@ import torch
 from PIL import Image
 
 from triptych.core.universal import Halting, Universal
-from triptych.domains.translation import render
+from triptych.domains.translation import inference, render
+from triptych.domains.translation.domain import TranslationAttentionOptions
 from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.model import END, SPECIALS, START
 from triptych.domains.translation.render import (
@@ -25,6 +29,7 @@ from triptych.domains.translation.render import (
 from triptych.domains.translation.task import TranslationTrainingModule
 from triptych.errors import UserError
 from triptych.files import drawing
+from triptych.files.results import OutputFolder
 from triptych.text.byte_level import BytePairs
 from triptych.text.tokenizer import TextTokenizer
 
@@ -149,6 +154,108 @@ def test_a_picture_has_a_cell_for_each_pair_and_is_darkest_where_most_is_read() 
     assert max(sizes[1]) < 4000, "a page is a page, however long the sentence"
     blue = (pixels[..., 2] - pixels[..., 0] > 60).mean()
     assert 0.02 < blue < 0.6
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The figures that are drawn."""
+    drawn: list[Any] = []
+
+    def png(figure: Any) -> bytes:
+        drawn.append(figure)
+        return b"%d" % len(drawn)
+
+    monkeypatch.setattr(render, "png", png)
+    return drawn
+
+
+def names(axis: Any) -> list[str]:
+    return [label.get_text() for label in axis.get_ticklabels()]
+
+
+HALTED = SentenceAttention(
+    "one two", "ein zwei drei", 2, 1, ["one", "two"], ["ein", "zwei", "d", "rei"],
+    cross=[[0.1, 0.5], [0.2, 0.4], [0.3, 0.3], [0.0, 0.7]], encoder=[[0.6, 0.4], [0.9, 0.1]],
+    source_steps=[1.0, 2.5], target_steps=[3.0, 1.0, 2.0, 2.0],
+)  # fmt: skip
+
+
+def test_drawings_show_weights_and_steps_by_piece(figures: list[Any]) -> None:
+    assert draw(HALTED, encoder=True) == {"": b"1", "-encoder": b"2", "-steps": b"3"}
+    rows_of = {0: HALTED.target_pieces, 1: HALTED.source_pieces}
+    for number, weights in ((0, HALTED.cross), (1, HALTED.encoder)):
+        axes = figures[number].axes[0]
+        (image,) = axes.images
+        assert image.get_array().tolist() == weights
+        assert image.get_clim() == (0, max(map(max, weights)))
+        assert (names(axes.xaxis), names(axes.yaxis)) == (HALTED.source_pieces, rows_of[number])
+    sides = ((HALTED.source_steps, rows_of[1]), (HALTED.target_steps, rows_of[0]))
+    for axes, (steps, pieces_of) in zip(figures[2].axes, sides, strict=True):
+        assert [bar.get_height() for bar in axes.patches] == steps
+        assert names(axes.xaxis) == pieces_of
+        assert axes.get_xlim() == pytest.approx((-0.6, 3.6)), "room for the longer side"
+        assert axes.get_ylim() == figures[2].axes[0].get_ylim(), "one scale for both"
+    plain = replace(HALTED, source_steps=None, target_steps=None)
+    assert draw(plain, encoder=False) == {"": b"4"}
+    wide = heat_map(np.full((2, 60), 1 / 60).tolist(), ["x"] * 2, ["long"] * 60)
+    assert wide == b"5"
+    assert figures[0].get_size_inches().tolist() == pytest.approx([4.5, 3.0])
+    assert figures[4].get_size_inches().tolist() == pytest.approx([60 * 0.34 + 2.2, 3.0])
+    tall = heat_map(np.full((200, 1), 1.0).tolist(), ["x"] * 200, ["y"])
+    assert tall == b"6"
+    assert figures[5].get_size_inches().tolist() == pytest.approx([4.5, 31.6]), "scaled down"
+    slants = [
+        label.get_rotation() for n in (0, 4) for label in figures[n].axes[0].get_xticklabels()
+    ]
+    assert slants == [45] * 62
+    heat_map([[1.0]], ["x"], ["to"])
+    assert figures[6].axes[0].get_xticklabels()[0].get_rotation() == 0
+
+
+def test_mean_steps_are_drawn_over_the_number_of_pieces(figures: list[Any]) -> None:
+    short = replace(HALTED, source_steps=[4.0], target_steps=[])
+    render.draw_steps_by_length([HALTED, short])
+    (axes,) = figures[0].axes
+    encoder, decoder = (points.get_offsets().tolist() for points in axes.collections)
+    assert (encoder, decoder) == ([[2, 1.75], [1, 4]], [[4, 2]])
+    assert axes.get_ylim()[0] == 0
+
+
+@pytest.mark.parametrize(("encoder", "halting"), [(True, True), (False, False)])
+def test_each_sentence_has_its_drawings_in_the_folder(
+    translator: TranslationModel,
+    figures: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    encoder: bool,
+    halting: bool,
+) -> None:
+    """Numbered as the lines are, blank ones too."""
+    found = [replace(HALTED, source=line) for line in ("a", "b")]
+    if not halting:
+        found = [replace(one, source_steps=None, target_steps=None) for one in found]
+    monkeypatch.setattr(inference, "halts", lambda model: halting)
+    (tmp_path / "lines.txt").write_text("a\n\nb\n", encoding="utf-8")
+    options = TranslationAttentionOptions(
+        checkpoint="x", out="y", input=str(tmp_path / "lines.txt"), encoder=encoder
+    )
+    folder = OutputFolder(str(tmp_path / "out"), overwrite=False)
+    monkeypatch.setattr(
+        translator, "attention", lambda lines, layer=None, head=None, beam=0: iter(found)
+    )
+    translator.write_attention(options, folder, lambda *_, **__: None)
+    ends = ["", *["-encoder"] * encoder, *["-steps"] * halting]
+    drawings = {f"sentence-00{n}{end}.png" for n in (1, 3) for end in ends}
+    numbers = json.loads((tmp_path / "out/attention.json").read_text())
+    assert [(one["drawing"], one["source"]) for one in numbers] == [
+        ("sentence-001.png", "a"), ("sentence-003.png", "b")
+    ]  # fmt: skip
+    files = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    assert files.keys() == {"attention.json", *["steps.png"] * halting, *drawings}
+    in_order = [files[f"sentence-00{n}{end}.png"] for n in (1, 3) for end in ends]
+    assert in_order == [b"%d" % n for n in range(1, 2 * len(ends) + 1)]
+    with pytest.raises(UserError, match="already holds"):
+        translator.write_attention(options, folder, lambda *_, **__: None)
 
 
 def drawn(piece: str) -> list[bytes]:
