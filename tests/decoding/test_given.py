@@ -26,42 +26,6 @@ def test_known_values_that_come_first_condition_exactly() -> None:
     assert_distributed_as(found, enumerated(model, fixed))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fixed", "block", "temperature"),
-    [({3: 2, 4: 0, 5: 1}, 3, 1.0), ({1: 1, 5: 2}, 2, 1.0), ({4: 0, 5: 1}, 1, 0.7)],
-)
-def test_resampling_has_the_exact_conditional_distribution(
-    fixed: dict[int, int], block: int, temperature: float
-) -> None:
-    model, exact = categorical(), enumerated(categorical(), fixed, temperature)
-    generator = torch.Generator().manual_seed(1)
-    forced = generate(
-        model,
-        SampleRequest(
-            count=N_DRAWS,
-            length=6,
-            given=given(fixed),
-            generator=generator,
-            sampling=Sampling(temperature=temperature),
-        ),
-    )
-    found, accepted = resample(
-        model,
-        SampleRequest(
-            given=given(fixed, forced),
-            sampling=Sampling(temperature=temperature),
-            generator=generator,
-        ),
-        passes=12,
-        block=block,
-    )
-    assert 0.1 < accepted < 1
-    assert_distributed_as(found, exact)
-    with pytest.raises(AssertionError):  # forcing alone does not see the known values ahead
-        assert_distributed_as(forced, exact)
-
-
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_a_pass_of_resampling_keeps_the_exact_distribution(temperature: float) -> None:
     fixed, count = {1: 1, 4: 0, 5: 2}, 4_000
@@ -74,7 +38,7 @@ def test_a_pass_of_resampling_keeps_the_exact_distribution(temperature: float) -
     )
     found, accepted = resample(model, request, passes=2, block=2)
     assert 0 < accepted < 1
-    assert not torch.equal(found, start)
+    assert (found != start).any(0).tolist() == [True, False, True, True, False, False]
     assert_distributed_as(found, exact)
 
 

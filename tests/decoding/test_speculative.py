@@ -109,33 +109,3 @@ def test_finished_rows_leave_the_batch_and_reject_no_draft(monkeypatch: pytest.M
         results.append(generate(model, SampleRequest(draft=draft, **options)))
     assert torch.equal(*results)
     assert rows[-1] < 12
-
-
-def test_a_wrong_guess_costs_no_value() -> None:
-    """Guesses that hardly hold: the same values, in hardly fewer passes."""
-    model = stubborn(Full(), (60,))
-    plain, drafted = (
-        generate(model, SampleRequest(count=2, length=60, seed=4, draft=draft))
-        for draft in (None, Draft(lag=1, count=5))
-    )
-    assert torch.equal(plain, drafted)
-
-
-def test_a_draft_keeps_the_distribution() -> None:
-    """Pairs of values over many draws: 36 cells, against the model's own probabilities."""
-    model, generator, n = stubborn(Full(), (60,)), torch.Generator().manual_seed(6), 250
-    model.head.logits.weight.data.div_(3)  # less sure, so that more cells are filled
-    counts = torch.zeros(6, 6, dtype=torch.float64)
-    for _ in range(n):
-        row = generate(
-            model, SampleRequest(count=1, length=3, draft=Draft(1), generator=generator)
-        )[0]
-        counts[row[0], row[1]] += 1
-    with torch.no_grad():
-        first = model(torch.zeros(1, 1, dtype=torch.int64))[0, 0].softmax(-1)
-        pairs = torch.stack([torch.arange(6), torch.zeros(6, dtype=torch.int64)], dim=1)
-        expected = n * first.unsqueeze(1) * model(pairs)[:, 1].softmax(-1)
-    large = expected > 5
-    assert large.sum() > 5
-    chi_square = ((counts - expected)[large] ** 2 / expected[large]).sum()
-    assert chi_square < 3 * large.sum()
