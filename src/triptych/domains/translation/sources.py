@@ -169,15 +169,6 @@ class TabSeparated(FileCorpus):
                     yield source, target
 
 
-def _chinese() -> FileCorpus:
-    return TabSeparated(
-        source_language="zh",
-        directory="zh-en",
-        files=["tatoeba/tatoeba-zh-en.tsv.gz"],
-        source_column="zh",
-    )
-
-
 @dataclass(frozen=True)
 class TwoLanguages(Corpus):
     """Corpora of two source languages and one target language, for one model of both.
@@ -192,11 +183,9 @@ class TwoLanguages(Corpus):
     target_language: str = "en"
     directory: str = "../shared/data"
     """Folder to which the folders of both corpora are relative."""
-    first: FileCorpus = field(
-        default_factory=lambda: TabSeparated(source_language="ko", directory="ko-en")
-    )
+    first: FileCorpus = field(kw_only=True)
     """Corpus of one source language, whose pairs are read first."""
-    second: FileCorpus = field(default_factory=_chinese)
+    second: FileCorpus = field(kw_only=True)
     """Corpus of the other source language."""
 
     def __post_init__(self) -> None:
