@@ -16,6 +16,7 @@ import types
 from abc import ABC
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import accumulate, chain
 from pkgutil import resolve_name
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -108,29 +109,33 @@ Locate = Callable[[str], str]
 
 def check_keys(parser: argparse.ArgumentParser, plain: Any, locate: Locate) -> None:
     """Raise UserError for an unknown key, and for a value in place of a group of settings."""
-    actions = [action for action, _ in typed_actions(parser)]
-    commands = {a.dest for a in actions if a.nargs == 0 or a.default is argparse.SUPPRESS}
-    known = {key: hint for key, hint in _types(parser).items() if key not in commands}
+    typed = {
+        action.dest: hint
+        for action, hint in typed_actions(parser)
+        # Others are for the command line alone, such as --help.
+        if action.nargs != 0 and action.default is not argparse.SUPPRESS
+    }
+    typed.pop("config", None)
+    groups = (accumulate(key.split("."), "{}.{}".format) for key in typed)
+    known = dict.fromkeys(chain.from_iterable(groups)) | typed
     _check_group(plain, "", known, locate)
 
 
-def _check_group(plain: Any, prefix: str, known: dict[str, Any], locate: Locate) -> None:
+def _check_group(plain: Any, group: str, known: dict[str, Any], locate: Locate) -> None:
     if not isinstance(plain, dict):
-        group = prefix.rstrip(".") or "the whole"
-        inside = ", ".join(_children(prefix, known))
-        raise UserError(
-            f"{locate(group)}: {group} is a group of settings ({inside}), got {_shown(plain)}"
-        )
+        inside = ", ".join(key.rpartition(".")[2] for key in _inside(group, known))
+        what = f"{group or 'the whole'} is a group of settings ({inside})"
+        raise UserError(f"{locate(group)}: {what}, got {_shown(plain)}")
     for name, value in plain.items():
-        key = f"{prefix}{name}"
-        if _children(f"{key}.", known):
-            _check_group(value, f"{key}.", known, locate)
-        elif key not in known:
+        key = f"{group}.{name}".lstrip(".")
+        if key not in known:
             raise UserError(f"{locate(key)}: {_unknown(key, known)}")
+        if _inside(key, known):
+            _check_group(value, key, known, locate)
         elif isinstance(value, dict) and is_part(known[key]):
             # jsonargparse would take other keys for settings of the default class.
             form = dict.fromkeys((f"{key}.class_path", f"{key}.init_args"))
-            _check_group(value, f"{key}.", form, locate)
+            _check_group(value, key, form, locate)
 
 
 @contextmanager
@@ -139,7 +144,8 @@ def sentences(parser: argparse.ArgumentParser, locate: Locate) -> Iterator[None]
     try:
         yield
     except argparse.ArgumentError as error:
-        key, problem = _explain(str(error), _types(parser))
+        known = {a.dest: hint for a, hint in typed_actions(parser) if a.option_strings}
+        key, problem = _explain(str(error), known)
         raise UserError(f"{locate(key)}: {problem}") from error
 
 
@@ -151,7 +157,8 @@ def _explain(message: str, known: dict[str, Any]) -> tuple[str, str]:
     problem = " ".join(re.split(r'Parser key "[^"]+":|class_path \'[^\']+\':', message)[-1].split())
     key = ".".join(dict.fromkeys(keys))
     if match := re.match(r"unrecognized arguments: (-*)([^ =]+)", problem):
-        return "", _unknown(match[2], known, dashes=match[1])
+        dashes = match[1] and "--"
+        return "", _unknown(dashes + match[2], [dashes + key for key in known])
     if match := re.match(r"Option '([^']+)' is not accepted", problem):
         fields = [f"{key}.{field.name}" for field in dataclasses.fields(resolve_name(classes[-1]))]
         key = f"{key}.{match[1]}"
@@ -160,7 +167,7 @@ def _explain(message: str, known: dict[str, Any]) -> tuple[str, str]:
         return "", problem
     hint = known.get(keys[0])
     for cls, name in zip(classes, keys[1:], strict=False):
-        hint = get_type_hints(resolve_name(cls))[name]
+        hint = get_type_hints(resolve_name(cls)).get(name)
     # Of a union every member has its own value; the last one is that of the whole.
     if match := re.search(r".*(?:Got|Given) value: (.*?)(?: Subclass types|$)", problem):
         shown = _shown(match[1])
@@ -171,45 +178,31 @@ def _explain(message: str, known: dict[str, Any]) -> tuple[str, str]:
     path = (named[1] or named[2]) if named else classes[-1] if classes else ""
     base = class_in(hint)
     if path and base is not None and path not in (kinds := subclass_paths(base)):
-        names = {kind.rpartition(".")[2]: kind for kind in kinds}
-        instead = _instead(path.rpartition(".")[2], names)
-        return key, f"{key}: {path} is not a kind of {base.__name__}{instead}"
+        return key, f"{key}: {path} is not a kind of {base.__name__}{_instead(path, kinds)}"
     return key, f"{': '.join([key, *classes[-1:]])}: {problem}"
 
 
-def _unknown(key: str, known: Iterable[str], *, dashes: str = "") -> str:
-    group, dot, name = key.rpartition(".")
-    elsewhere = [other for other in known if other.rpartition(".")[2] == name]
-    siblings = {n: f"{dashes}{group}{dot}{n}" for n in sorted(_children(group + dot, known))}
-    near = f"; did you mean {dashes}{elsewhere[0]}?" if elsewhere else _instead(name, siblings)
-    return f"unknown key {dashes}{key}{near}"
+def _unknown(key: str, known: Iterable[str]) -> str:
+    """Return a sentence on an unknown key; its name may be known in another group."""
+    group, _, name = key.rpartition(".")
+    elsewhere = [other for other in known if other.endswith(f".{name.lstrip('-')}")]
+    return f"unknown key {key}{_instead(key, elsewhere[:1] or _inside(group, known))}"
 
 
-def _instead(word: str, names: dict[str, str]) -> str:
-    """Return the end of a sentence: the full form of the name nearest to a word, or all names."""
-    if near := nearest(word, names):
+def _instead(key: str, others: Iterable[str]) -> str:
+    """Return the end of a sentence: the key with the name nearest to that of a key, or all."""
+    names = {other.rpartition(".")[2]: other for other in sorted(others)}
+    if near := nearest(key.rpartition(".")[2], names):
         return f"; did you mean {names[near]}?"
     return f"; allowed here: {', '.join(names) or 'nothing'}"
+
+
+def _inside(group: str, known: Iterable[str]) -> list[str]:
+    """Return the keys directly below a group; of the whole for an empty one."""
+    return [key for key in known if key.rpartition(".")[0] == group]
 
 
 def _shown(value: Any) -> str:
     """Return a value as YAML writes it."""
     text = str(value).strip()
     return {"None": "null", "True": "true", "False": "false"}.get(text, text)
-
-
-def _types(parser: argparse.ArgumentParser) -> dict[str, Any]:
-    """Return the type of every option that holds a setting, by dotted key; None for no type."""
-    return {
-        action.dest: hint
-        for action, hint in typed_actions(parser)
-        if action.option_strings
-        and not action.dest.endswith(".help")
-        and not action.dest.startswith(("help", "config", "print_"))
-    }
-
-
-def _children(prefix: str, known: Iterable[str]) -> list[str]:
-    """Return the names of the settings and groups directly below a prefix."""
-    inside = (key.removeprefix(prefix) for key in known if key.startswith(prefix))
-    return list(dict.fromkeys(name.partition(".")[0] for name in inside))
