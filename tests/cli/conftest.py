@@ -169,6 +169,32 @@ def tiny_settings(music_run: MusicRun) -> Callable[[str], dict[str, Any]]:
 
 
 @pytest.fixture
+def configs(tmp_path: Path, tiny_settings: Any) -> Callable[..., Path]:
+    """Write the settings of a domain's tiny run, in which each weight that is not frozen changes.
+
+    transformer: changes of it. optim: settings of the optimiser's group.
+    """
+
+    def written(
+        domain: str, *, optimizer: str = "AdamW", transformer: Any = (), **optim: Any
+    ) -> Path:
+        content = tiny_settings(domain)
+        content["model"]["transformer"] |= dict(transformer)
+        chosen = {"class_path": optimizer, "init_args": {"weight_decay": 0.5}}
+        constant = {"class_path": "Constant", "init_args": {"warmup_steps": 1}}
+        content["optim"] = {
+            "learning_rate": 0.1,
+            "schedule": constant,
+            "optimizer": chosen,
+            **optim,
+        }
+        content["run"]["directory"] = str(tmp_path / "runs")
+        return write_yaml(tmp_path / "settings.yaml", content)
+
+    return written
+
+
+@pytest.fixture
 def digits_yaml(tmp_path: Path) -> Path:
     return write_yaml(tmp_path / "digits.yaml", digits())
 

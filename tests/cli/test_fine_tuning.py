@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
 from torch import Tensor, nn
 
 import triptych
@@ -24,26 +23,6 @@ from triptych.training.finetune.parts import matches
 from triptych.training.run.checkpoint import core_weights, read_checkpoint
 
 DOMAINS = ["image", "translation", "music"]
-CONSTANT = {"class_path": "Constant", "init_args": {"warmup_steps": 1}}
-STRONG = {"learning_rate": 0.1, "schedule": CONSTANT}
-"""Settings under which any weight that is not frozen changes."""
-
-
-@pytest.fixture
-def configs(tmp_path: Path, tiny_settings: Any) -> Callable[..., Path]:
-    def written(
-        domain: str, *, optimizer: str = "AdamW", weight_decay: float = 0.5, **optim: Any
-    ) -> Path:
-        content = tiny_settings(domain)
-        decay = {"weight_decay": weight_decay}
-        chosen = {"class_path": optimizer, "init_args": decay}
-        content["optim"] = {**STRONG, "optimizer": chosen, **optim}
-        content["run"]["directory"] = str(tmp_path / "runs")
-        path = tmp_path / "settings.yaml"
-        path.write_text(yaml.safe_dump(content))
-        return path
-
-    return written
 
 
 def saved(folder: Path, which: str = "last") -> dict[str, Any]:
@@ -136,7 +115,7 @@ def test_adapters_are_trained_and_the_trained_model_has_none(
     best = tmp_path / "best.ckpt"
     (tmp_path / "runs/run/checkpoints/best.ckpt").rename(best)
     merged = triptych.load(best).full_model.state_dict()
-    next_run = ["train", domain, "--config", configs(domain, learning_rate=1e-9, weight_decay=0.0)]
+    next_run = ["train", domain, "--config", configs(domain, learning_rate=1e-9)]
     answer = cli(*next_run, "--run.start.init_from", best, "--run.name", "run2")
     assert answer.code == 0, answer.err
     path = tmp_path / "runs/run2/checkpoints/best.ckpt"
@@ -179,7 +158,7 @@ def test_the_vocabulary_of_the_data_keeps_the_rows_of_equal_symbols(
     """Weights of equal symbols are those of the checkpoint, and others those of a new model."""
     content = read_checkpoint(checkpoints[domain])
     vocabulary = content["triptych"]["vocabulary"]
-    path, more = configs(domain, learning_rate=1e-9, weight_decay=0.0), []
+    path, more = configs(domain, learning_rate=1e-9), []
     # The checkpoint's symbols in another order, one of them under another name.
     if domain == "image":
         vocabulary["class_names"] = [*vocabulary["class_names"][:0:-1], "ten"]
@@ -257,9 +236,11 @@ def test_what_cannot_be_trained_is_refused_before_the_data_are_read(
 def test_other_data_are_refused_with_the_remedy(
     cli, configs, music_run: Any, image_checkpoint: Path, tmp_path: Path
 ) -> None:
+    """Which only the data tell: they are read before, and nothing is written."""
+
     def answer(domain: str, start: Path, change: Callable[[dict[str, Any]], Any], *words: Any):
         content = read_checkpoint(start)
-        change(content["triptych"]["vocabulary"])
+        change(content)
         torch.save(content, tmp_path / "other.ckpt")
         named = ["--config", configs(domain), "--run.start.init_from", "other.ckpt"]
         found = cli("train", domain, *named, *words)
@@ -267,16 +248,26 @@ def test_other_data_are_refused_with_the_remedy(
         assert not (tmp_path / "runs").exists()
         return found.err
 
+    def vocabulary(**changes: Any) -> Callable[[dict[str, Any]], Any]:
+        return lambda content: content["triptych"]["vocabulary"].update(changes)
+
     remedy = "run.start.init_vocabulary data"
     data = ["--run.start.init_vocabulary", "data"]
-    said = answer("music", music_run.checkpoint, lambda v: v["symbols"].reverse())
+    said = answer(
+        "music", music_run.checkpoint, lambda c: c["triptych"]["vocabulary"]["symbols"].reverse()
+    )
     assert remedy in said
-    said = answer("image", image_checkpoint, lambda v: v["class_names"].reverse())
+    said = answer("image", image_checkpoint, vocabulary(class_names=["a"] * 10))
     assert remedy in said
-    said = answer("image", image_checkpoint, lambda v: v.update(shape=[9, 9, 1]))
+    assert "trained on images with class_names ['a', " in said
+    said = answer("image", image_checkpoint, vocabulary(levels=256))
+    assert "trained on images with levels 256, these have 17" in said
+    said = answer("image", image_checkpoint, vocabulary(shape=[9, 9, 1]))
     assert remedy not in said
-    said = answer("image", image_checkpoint, lambda v: v.update(shape=[9, 9, 1]), *data)
+    said = answer("image", image_checkpoint, vocabulary(shape=[9, 9, 1]), *data)
     assert "shape [9, 9, 1]" in said
+    said = answer("image", image_checkpoint, lambda content: content["state_dict"].popitem())
+    assert "is missing in the checkpoint and [" in said
 
 
 def test_new_rows_that_are_frozen_are_refused(cli, configs, music_run: Any, tmp_path: Path) -> None:

@@ -14,18 +14,19 @@ import yaml
 import triptych
 from triptych.errors import UserError
 
-SIZES = {"n_layers": 1, "d_model": 16, "n_heads": 2, "dropout": 0.1}
-TRAINER = {
-    "max_steps": 4,
-    "val_check_interval": 2,
-    "check_val_every_n_epoch": None,
-    "num_sanity_val_steps": 0,
-    "accelerator": "cpu",
+PACKAGE = "triptych.domains.language"
+TRAINER = {"max_steps": 4, "val_check_interval": 2, "check_val_every_n_epoch": None}
+TRAINER |= {"num_sanity_val_steps": 0, "accelerator": "cpu"}
+BASES = {
+    "masked": ("encoder", "masked.MaskedTokens", {}),
+    "next_sentence": ("encoder", "masked.MaskedTokens", {"next_sentence": True}),
+    "next": ("decoder", "next_token.NextToken", {}),
 }
-TASKS = {
-    "masked": "triptych.domains.language.tasks.masked.MaskedTokens",
-    "next_sentence": "triptych.domains.language.tasks.masked.MaskedTokens",
-    "next": "triptych.domains.language.tasks.next_token.NextToken",
+HEADS = {
+    "classification": ("labelled.Classification", "one"),
+    "entailment": ("labelled.Entailment", "two"),
+    "similarity": ("labelled.Similarity", "two"),
+    "choice": ("labelled.MultipleChoice", "choice"),
 }
 METRICS = {
     "masked": {
@@ -39,50 +40,79 @@ METRICS = {
 }  # fmt: skip
 
 
-def settings(kind: str, **run: Any) -> dict[str, Any]:
-    files = {split: ["text.txt"] for split in ("train", "validation", "test")}
+@pytest.fixture(autouse=True)
+def text(tmp_path: Path) -> Path:
+    """text.txt, and a table for each kind of head beside it."""
+    text = [f"The dog number {n} runs to the house.\nIt is {n} years old.\n" for n in range(40)]
+    tables = {
+        "one": [f"the dog {n} runs\tdog\nit is a house {n}\thouse" for n in range(10)],
+        "two": [f"the dog {n}\tit runs\tyes\nit is {n}\tthe house\tno" for n in range(10)],
+        "choice": [f"the dog {n}\truns\tis\tyears\t{1 + n % 3}" for n in range(20)],
+    }
+    for name, lines in tables.items():
+        (tmp_path / f"{name}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (tmp_path / "text.txt").write_text("\n".join(text), encoding="utf-8")
+    return tmp_path / "text.txt"
+
+
+def write_settings(folder: Path, name: str, task: str, kind: str, file: str, **init: Any) -> Path:
+    files = {split: [file] for split in ("train", "validation", "test")}
     source = {
-        "class_path": "triptych.domains.language.sources.TextFiles",
+        "class_path": f"{PACKAGE}.sources.{kind}",
         "init_args": {"directory": ".", "files": files},
     }
-    task: dict[str, Any] = {"class_path": TASKS[kind]}
-    if kind == "next_sentence":
-        task["init_args"] = {"next_sentence": True}
-    return {
+    plain = {
         "data": {"source": source, "vocabulary_size": 60, "max_tokens": 64, "max_length": 32},
-        "task": task,
-        "model": {"transformer": SIZES},
-        "run": {"wandb": "off", "name": kind, **run},
+        "task": {"class_path": f"{PACKAGE}.tasks.{task}", "init_args": init},
+        "model": {"transformer": {"n_layers": 1, "d_model": 16, "n_heads": 2, "dropout": 0.1}},
+        "run": {"wandb": "off", "name": name},
         "trainer": TRAINER,
     }
-
-
-def write_settings(folder: Path, kind: str) -> Path:
-    path = folder / f"{kind}.yaml"
-    path.write_text(yaml.safe_dump(settings(kind), sort_keys=False), encoding="utf-8")
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(plain, sort_keys=False), encoding="utf-8")
     return path
 
 
-@pytest.fixture
-def text(tmp_path: Path) -> Path:
-    lines = [f"The dog number {n} runs to the house.\nIt is {n} years old.\n" for n in range(40)]
-    file = tmp_path / "text.txt"
-    file.write_text("\n".join(lines), encoding="utf-8")
-    return file
+def settings_of(folder: Path, kind: str) -> Path:
+    """Settings of a language model without labels."""
+    _, task, init = BASES[kind]
+    return write_settings(folder, kind, task, "TextFiles", "text.txt", **init)
 
 
 @pytest.fixture
-def train(cli, tmp_path: Path, text: Path) -> Callable[..., Path]:
-    def run(kind: str, *options: Any) -> Path:
-        path = write_settings(tmp_path, kind)
+def trained(cli, tmp_path: Path) -> Callable[..., Path]:
+    """Train with a settings file; the last checkpoint."""
+
+    def run(path: Path, *options: Any) -> Path:
         answer = cli("train", "language", "--config", path, *options)
         assert answer.code == 0, answer.err
-        return tmp_path / f"runs/{kind}/checkpoints/last.ckpt"
+        return tmp_path / f"runs/{path.stem}/checkpoints/last.ckpt"
 
     return run
 
 
-@pytest.mark.parametrize("kind", TASKS)
+@pytest.fixture
+def train(trained, tmp_path: Path) -> Callable[..., Path]:
+    return lambda kind, *options: trained(settings_of(tmp_path, kind), *options)
+
+
+@pytest.fixture
+def fine_tune(trained, tmp_path: Path) -> Callable[..., Path]:
+    """Train a model with labels."""
+
+    def run(head: str, *options: Any, name: str | None = None, **init: Any) -> Path:
+        task, table = HEADS[head]
+        source = ("TabSeparated", f"{table}.tsv")
+        return trained(write_settings(tmp_path, name or head, task, *source, **init), *options)
+
+    return run
+
+
+def weights(path: Path) -> dict[str, torch.Tensor]:
+    return torch.load(path, weights_only=True)["state_dict"]
+
+
+@pytest.mark.parametrize("kind", BASES)
 def test_train_and_evaluate(cli, train, tmp_path: Path, kind: str) -> None:
     checkpoint = train(kind)
     command = ["evaluate", "language", "--checkpoint", checkpoint, "--limit", 7]
@@ -102,37 +132,27 @@ def test_train_and_evaluate(cli, train, tmp_path: Path, kind: str) -> None:
 
 
 def test_a_resumed_run_is_the_same(train, tmp_path: Path) -> None:
-    whole = torch.load(train("masked"), weights_only=True)["state_dict"]
+    whole = weights(train("masked"))
     parts = tmp_path / "runs/parts/checkpoints/last.ckpt"
     train("masked", "--run.name", "parts", "--trainer.max_steps", 2)
-    half = torch.load(parts, weights_only=True)["state_dict"]
+    half = weights(parts)
     train("masked", "--run.name", "parts", "--resume")
-    resumed = torch.load(parts, weights_only=True)["state_dict"]
+    resumed = weights(parts)
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
     assert not all(torch.equal(whole[name], half[name]) for name in whole)
 
 
 def test_a_run_of_another_task_cannot_be_resumed(refused, train, tmp_path: Path) -> None:
     train("masked")
-    says = ["cannot be resumed: task.class_path was", "(the model and its scores belong"]
-    config = tmp_path / "masked.yaml"
-    refused(
-        *("train", "language", "--config", config, "--resume", "--task", TASKS["next"]), says=says
-    )
+    other = ["--resume", "--task", f"{PACKAGE}.tasks.next_token.NextToken"]
+    says = ["cannot be resumed: task.class_path was"]
+    refused("train", "language", "--config", tmp_path / "masked.yaml", *other, says=says)
 
 
 def test_sample_writes_text_after_a_prompt(cli, train, tmp_path: Path) -> None:
     checkpoint = train("next")
-    command = [
-        "sample",
-        "language",
-        "--checkpoint",
-        checkpoint,
-        "--count",
-        3,
-        "--prompt",
-        "The Dog",
-    ]
+    command = ["sample", "language", "--checkpoint", checkpoint, "--count", 3]
+    command += ["--prompt", "The Dog"]
     answer = cli(*command, "--out", "texts", "--seed", 5)
     assert answer.code == 0, answer.err
     texts = [path.read_text() for path in sorted((tmp_path / "texts").iterdir())]
@@ -185,9 +205,9 @@ def test_a_validation_writes_a_table(train, tmp_path: Path) -> None:
     ],
 )
 def test_impossible_settings_are_refused(
-    refused, tmp_path: Path, text: Path, options: list[Any], says: list[str]
+    refused, tmp_path: Path, options: list[Any], says: list[str]
 ) -> None:
-    path = write_settings(tmp_path, "masked")
+    path = settings_of(tmp_path, "masked")
     refused("train", "language", "--config", path, *options, says=says)
 
 
@@ -201,3 +221,112 @@ def test_a_run_goes_on_with_the_words_of_other_text(cli, train, tmp_path: Path, 
     )
     assert answer.code == 0, answer.err
     assert "tokens copied" in answer.out
+
+
+@pytest.mark.parametrize("base", ["encoder", "decoder"])
+@pytest.mark.parametrize("head", HEADS)
+def test_train_evaluate_and_label(cli, fine_tune, tmp_path: Path, base: str, head: str) -> None:
+    checkpoint = fine_tune(head, base=base)
+    command = ["--checkpoint", checkpoint]
+    answer = cli("evaluate", "language", *command, "--json", "score.json")
+    assert answer.code == 0, answer.err
+    result = json.loads((tmp_path / "score.json").read_text())
+    assert set(result["metrics"]) == {"nats_per_example", "accuracy"}
+    assert "most_frequent" in result["details"]["simple_models"]["accuracy"]
+    model = triptych.load(checkpoint)
+    assert model.evaluate("test", batch_size=1).metrics == pytest.approx(result["metrics"])
+
+    table = (tmp_path / f"{HEADS[head][1]}.tsv").read_text().splitlines()
+    (tmp_path / "lines.txt").write_text("".join(f"{x.rpartition(chr(9))[0]}\n" for x in table))
+    answer = cli("sample", "language", *command, "--lines", "lines.txt", "--out", "found")
+    assert answer.code == 0, answer.err
+    found = [x.split("\t") for x in (tmp_path / "found/labels.tsv").read_text().splitlines()]
+    right = [x.rpartition("\t")[2] == label for x, (label, _) in zip(table, found, strict=True)]
+    assert sum(right) / len(right) == pytest.approx(result["metrics"]["accuracy"])
+    assert all(0 < float(probability) <= 1 for _, probability in found)
+
+
+def copied(base: str, before: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The weights of a language model by their names under a head."""
+    if base == "decoder":
+        return {name.replace("model.", "model.reader.model.", 1): w for name, w in before.items()}
+    kept = ("model.encoder.", "model.pooler.")
+    return {
+        name.replace("model.", "model.reader.", 1): weight
+        for name, weight in before.items()
+        if name.startswith(kept)
+    }
+
+
+@pytest.mark.parametrize("kind", BASES)
+def test_weights_are_copied_and_frozen_ones_stay(train, fine_tune, kind: str) -> None:
+    base = BASES[kind][0]
+    first = train(kind)
+    wanted = copied(base, weights(first))
+    start = ["--run.start.init_from", first]
+    parts = "[task_head, pooler]" if kind == "masked" else "[task_head]"
+    only = ["--run.finetune.train_only", parts]
+    frozen = weights(fine_tune("classification", *start, *only, base=base, name="frozen"))
+    new = {name for name in frozen if name not in wanted}
+    assert all("task_head" in name or "pooler" in name for name in new)
+    assert any("pooler" in name for name in new) == (kind == "masked")
+    assert all(torch.equal(frozen[name], weight) for name, weight in wanted.items())
+    assert frozen["model.task_head.linear.weight"].abs().sum() > 0
+    tuned = weights(fine_tune("classification", *start, base=base, name="tuned"))
+    changed = [name for name, weight in wanted.items() if not torch.equal(tuned[name], weight)]
+    assert len(changed) > len(wanted) / 2
+    # A learning rate of almost 0 leaves the copied weights as they were.
+    rate = ["--optim.learning_rate", 1e-12]
+    still = weights(fine_tune("classification", *start, *rate, base=base, name="still"))
+    for name, weight in wanted.items():
+        torch.testing.assert_close(still[name], weight, rtol=0, atol=1e-9)
+
+
+def test_a_head_is_taken_over_with_its_labels_alone(fine_tune, tmp_path: Path) -> None:
+    first = fine_tune("classification")
+    rate = ["--optim.learning_rate", 1e-12]
+    head = "model.task_head.linear.bias"
+    same = fine_tune("classification", "--run.start.init_from", first, *rate, name="same")
+    torch.testing.assert_close(weights(same)[head], weights(first)[head], rtol=0, atol=1e-9)
+    table = tmp_path / "one.tsv"
+    table.write_text(table.read_text().replace("\tdog", "\tzebra"))
+    other = fine_tune("classification", "--run.start.init_from", first, *rate, name="other")
+    assert weights(other)[head].abs().max() < 1e-9
+    assert weights(first)[head].abs().max() > 1e-9
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--task.base", "decoder"], ["MaskedTokens", "task.base is decoder"]),
+        (
+            ["--run.finetune.train_only", "[task_head]"],
+            ["reader.pooler", "run.finetune.train_only"],
+        ),
+        (["--run.finetune.train_only", "[nothing]"], ["run.finetune.train_only", "'nothing'"]),
+        (["--data.max_length", 16], ["positions.table.weight"]),
+    ],
+)
+def test_impossible_starts_are_refused(
+    cli, train, fine_tune, tmp_path: Path, options: list[Any], says: list[str]
+) -> None:
+    learned = ["--model.transformer.positions", "triptych.core.positions.Learned"]
+    masked = train("masked", *learned)
+    fine_tune("classification", *learned)
+    command = ["train", "language", "--config", tmp_path / "classification.yaml", *learned]
+    answer = cli(*command, "--run.start.init_from", masked, "--run.name", "more", *options)
+    assert answer.code == 2
+    last = answer.err.splitlines()[-1]
+    assert last.startswith("triptych: ")
+    assert all(word in last for word in says), last
+    assert not (tmp_path / "runs/more/checkpoints").exists()
+
+
+def test_lines_are_for_models_with_labels(refused, train, fine_tune, tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("the dog\n\nthe house\n")
+    language = ["sample", "language", "--out", "found", "--checkpoint"]
+    labels = fine_tune("classification")
+    refused(*language, labels, says=["Classification", "--lines"])
+    refused(*language, labels, "--lines", "none.txt", says=["--lines none.txt does not exist"])
+    refused(*language, labels, "--lines", "lines.txt", says=["line 2 has", "empty"])
+    refused(*language, train("masked"), "--lines", "lines.txt", says=["MaskedTokens"])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -147,31 +145,3 @@ def test_settings_import_no_class_of_another_package(attention: object) -> None:
     with pytest.raises(UserError, match="--plugin"):
         from_plain(ImageConfig, {"data": {"source": attention}})
     assert "toy_domain" not in sys.modules
-
-
-@pytest.mark.slow
-def test_a_class_of_a_plugin(
-    refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image_checkpoint: Path
-) -> None:
-    (tmp_path / "own_variants.py").write_text(
-        "from dataclasses import dataclass\n"
-        "from triptych.core.attention.full import Full\n"
-        "@dataclass(frozen=True)\n"
-        "class Mine(Full):\n"
-        "    'Full attention of my own.'\n"
-    )
-    content = torch.load(image_checkpoint, weights_only=True)
-    kind = {"class_path": "own_variants.Mine", "init_args": {}}
-    content["triptych"]["model"]["transformer"]["attention"] = kind
-    torch.save(content, tmp_path / "mine.ckpt")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    command = ["evaluate", "image", "--checkpoint", "mine.ckpt", "--limit", 2]
-    refused(*command, says=["--plugin own_variants"])
-    assert "own_variants" not in sys.modules
-    refused(*command, "--plugin", "own_variant", says=["--plugin own_variant is no module"])
-    # In a process of its own, since error messages list all variants that a process has imported.
-    words = [str(word) for word in (*command, "--plugin", "own_variants")]
-    path = os.pathsep.join([str(tmp_path), *sys.path])
-    environment = {**os.environ, "PYTHONPATH": path}
-    run = [sys.executable, "-m", "triptych", *words]
-    subprocess.run(run, cwd=tmp_path, env=environment, check=True, capture_output=True)

@@ -1,7 +1,8 @@
-"""Models of runs with classes of the user: what needs the file of the classes, and what not."""
+"""Classes of the user by class path: they train, and models open without those of their run."""
 
 from __future__ import annotations
 
+import csv
 import os
 import shutil
 import subprocess
@@ -11,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from cli_page import document
 
 import triptych
+from triptych.training.run.checkpoint import read_checkpoint
 
 TESTS = Path(__file__).resolve().parents[1]
 ATTENTION = """
@@ -113,6 +116,8 @@ def test_only_its_evaluation_asks_for_the_source(run: Run, source: str) -> None:
         assert refused.stderr.count("\n") == 1
         assert "own_parts.Scales is a class outside Triptych" in refused.stderr
         assert "--plugin own_parts" in refused.stderr
+    refused = run(*command, "--plugin", "own_part", plugins=True)
+    assert "--plugin own_part is no module" in refused.stderr
     scored = run(*command, "--plugin", "own_parts", plugins=True)
     assert scored.returncode == 0, scored.stderr
     assert "nats_per_token" in scored.stdout
@@ -144,3 +149,48 @@ def test_every_command_that_opens_a_model_has_the_option() -> None:
         for part in section.split("\n### "):
             opens = "`--checkpoint`" in part or part.startswith("export")
             assert not opens or "`--plugin`" in part, part.partition("\n")[0]
+
+
+@pytest.fixture
+def words(tmp_path: Path, tiny_settings: Any, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Command of a run with the own parts."""
+    monkeypatch.syspath_prepend(str(TESTS))
+    content = tiny_settings("image")
+    content["optim"] = {
+        "learning_rate": 0.1,
+        "optimizer": {"class_path": "own_parts.Momentum", "init_args": {"momentum": 0.5}},
+        "schedule": {"class_path": "own_parts.Halving"},
+    }
+    content["run"]["directory"] = str(tmp_path / "runs")
+    content["trainer"] |= {"log_every_n_steps": 1}
+    path = tmp_path / "own.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return ["train", "image", "--config", path, "--run.wandb", "off"]
+
+
+def test_a_cut_run_with_own_parts_goes_on_bit_for_bit(
+    cli, words: list[object], tmp_path: Path
+) -> None:
+    assert cli(*words, "--run.name", "whole", "--trainer.max_steps", 6).code == 0
+    assert cli(*words, "--trainer.max_steps", 3).code == 0
+    answer = cli(*words, "--trainer.max_steps", 6, "--resume")
+    assert answer.code == 0, answer.err
+    whole, cut = (
+        read_checkpoint(tmp_path / f"runs/{name}/checkpoints/last.ckpt")
+        for name in ("whole", "run")
+    )
+    assert all(torch.equal(cut["state_dict"][name], w) for name, w in whole["state_dict"].items())
+    (group,) = cut["optimizer_states"][0]["param_groups"]
+    assert group["momentum"] == 0.5
+    with (tmp_path / "runs/run/metrics.csv").open(encoding="utf-8") as file:
+        found = [row["train/learning_rate"] for row in csv.DictReader(file) if row["train/loss"]]
+    assert list(map(float, found)) == pytest.approx([0.1, 0.1, 0.05, 0.05, 0.025, 0.025])
+
+
+def test_their_settings_and_names_are_checked(refused, words: list[object]) -> None:
+    for option, says in (
+        ("--optim.optimizer.momentm", ["did you mean optim.optimizer.momentum?"]),
+        ("--optim.schedule.every", ["optim.schedule.every must be a whole number, got x"]),
+        ("--optim.schedule", ["x is not a kind of ScheduleConfig", "Cosine", "Halving"]),
+    ):
+        refused(*words, option, "x", says=says)
