@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from decoders import MODELS, D, config
 from gpu.attention_cases import layer_of
-from random_head import with_random_head
 from torch import Tensor, nn
 
 from triptych.core.attention.cross import CrossAttention
@@ -14,24 +14,13 @@ from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.multihead import AttentionConfig, MultiHeadAttention
 from triptych.core.attention.relative import Relative
-from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, TokenEmbedding
-from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
+from triptych.core.heads import CategoricalHead
 from triptych.core.layers import GELU
-from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
-from triptych.core.positions import (
-    AxialEmbedding,
-    LearnedEmbedding,
-    MetricalEmbedding,
-    SinusoidalEmbedding,
-    SumOfEmbeddings,
-)
 from triptych.core.state import LayerCache, Memory, StepContext
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.sampling import Sampling, sample_value
-
-D = 12
 
 
 def no_sync_device(module: nn.Module) -> torch.device:
@@ -45,46 +34,13 @@ def no_sync_device(module: nn.Module) -> torch.device:
     return device
 
 
-def sizes(attention: AttentionConfig) -> TransformerConfig:
-    return TransformerConfig(
-        n_layers=2, d_model=D, n_heads=3, feed_forward=GELU(16), dropout=0.1, attention=attention
-    )
-
-
-def music_model() -> DecoderOnly:
-    positions = SumOfEmbeddings(
-        [SinusoidalEmbedding(D), MetricalEmbedding(D, [(1, 4), (4, 4)]), LearnedEmbedding(24, D)]
-    )
-    return with_random_head(DecoderOnly(
-        TokenEmbedding(7, D), positions, sizes(Relative(4, window=5)).decoder((24,)),
-        CategoricalHead(D, 7), d_model=D,
-    ))  # fmt: skip
-
-
-def sub_pixel_model() -> DecoderOnly:
-    attention, shape = Local2D(2, 2, 1, 1, order="blocks"), (4, 2, 3)
-    order = attention.order_of(shape)
-    return with_random_head(DecoderOnly(
-        ChannelEmbedding(7, order.coordinates[:, 2], D), AxialEmbedding(order, D),
-        sizes(attention).decoder(shape), CategoricalHead(D, 7), d_model=D,
-    ))  # fmt: skip
-
-
-def pixel_model() -> DecoderOnly:
-    attention, shape = Local2D(2, 2, 1, 1), (4, 6, 1)
-    return with_random_head(DecoderOnly(
-        PixelEmbedding(7, 3, D), AxialEmbedding(attention.order_of(shape), D),
-        sizes(attention).decoder(shape),
-        MixtureOfLogisticsHead(D, levels=7, channels=3, components=2), d_model=D,
-    ))  # fmt: skip
-
-
-@pytest.mark.parametrize("make", [music_model, sub_pixel_model, pixel_model])
-def test_a_step_of_a_model_and_its_draw_never_wait_for_the_device(make: object) -> None:
-    model = make().eval()  # type: ignore[operator]
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_step_of_a_model_and_its_draw_never_wait_for_the_device(kind: str) -> None:
+    build, shape = MODELS[kind]
+    model = build().eval()
     device = no_sync_device(model)
     value = torch.zeros(2, 1, *model.embedding.value_shape, dtype=torch.int64, device=device)
-    state = model.init_state(2, 24)
+    state = model.init_state(2, shape[0])
     parameters = model.step(value, torch.tensor([3], device=device), state)
     filters = {"top_k": 3, "top_p": 0.5} if isinstance(model.head, CategoricalHead) else {}
     for sampling in (Sampling(), Sampling(temperature=0.0), Sampling(temperature=0.5, **filters)):
@@ -179,7 +135,7 @@ def test_the_memory_is_projected_once_a_sentence_and_no_prefix_is_run_again(
 def test_the_blocks_of_a_stack_share_their_pattern_and_step_context(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    decoder = sizes(Local2D(2, 2, 1, 1)).decoder((4, 2, 3)).eval()
+    decoder = config(Local2D(2, 2, 1, 1)).decoder((4, 2, 3)).eval()
     assert len({id(block.attention.mask_pattern) for block in decoder.blocks}) == 1
     made: list[int] = []
     original = MultiHeadAttention.step_context

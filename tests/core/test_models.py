@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+from decoders import MODELS, D, config, tokens_model
 from random_head import with_random_head
-from torch import Tensor, nn
+from torch import Tensor
 
-from triptych.core import positions as orders
-from triptych.core.attention.full import Full
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.pitch_time import PitchTime
-from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, TokenEmbedding
 from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
-from triptych.core.layers import GELU
 from triptych.core.models.base import (
     NO_CONDITION,
-    AutoregressiveModel,
     Condition,
     Conditioner,
 )
@@ -28,79 +25,12 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.models.encoder_only import SequenceEncoder
 from triptych.core.positions import AxialEmbedding, SinusoidalEmbedding
-from triptych.core.state import DecodingState, Memory, StepContext
-from triptych.core.transformer import TransformerConfig
+from triptych.core.state import Memory
 from triptych.core.universal import Halting, Universal
-from triptych.decoding.beam_search import beam_search
-from triptych.decoding.generate import generate
-from triptych.decoding.penalty import LengthPenalty
-from triptych.decoding.sampling import SampleRequest, Sampling
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
-D = 12
 
 
-def config(attention: object = None) -> TransformerConfig:
-    return TransformerConfig(
-        n_layers=2,
-        d_model=D,
-        n_heads=3,
-        feed_forward=GELU(16),
-        dropout=0.0,
-        attention=attention or Full(),
-    )
-
-
-def tokens_model() -> DecoderOnly:
-    return with_random_head(DecoderOnly(
-        TokenEmbedding(7, D), SinusoidalEmbedding(D), config(Relative(4)).decoder((11,)),
-        CategoricalHead(D, 7), d_model=D,
-    )).double()  # fmt: skip
-
-
-def related_notes_model() -> DecoderOnly:
-    """Symbols 0 to 4 are pitches, 5 and 6 are not; three voices."""
-    attention = PitchTime(max_distance=6, n_voices=3, max_time=2, n_pitches=5)
-    return with_random_head(DecoderOnly(
-        TokenEmbedding(7, D), SinusoidalEmbedding(D), config(attention).decoder((11,)),
-        CategoricalHead(D, 7), d_model=D,
-    )).double()  # fmt: skip
-
-
-def sub_pixel_model() -> DecoderOnly:
-    attention, shape = Local2D(2, 2, 1, 1, order="blocks"), (3, 4, 3)
-    order = attention.order_of(shape)
-    return with_random_head(DecoderOnly(
-        ChannelEmbedding(7, order.coordinates[:, 2], D), AxialEmbedding(order, D),
-        config(attention).decoder(shape), CategoricalHead(D, 7), d_model=D,
-    )).double()  # fmt: skip
-
-
-def pixel_model() -> DecoderOnly:
-    attention, shape = Local2D(2, 2, 1, 1), (3, 4, 1)
-    return with_random_head(DecoderOnly(
-        PixelEmbedding(7, 3, D), AxialEmbedding(orders.raster(shape), D),
-        config(attention).decoder(shape),
-        MixtureOfLogisticsHead(D, levels=7, channels=3, components=2), d_model=D,
-    )).double()  # fmt: skip
-
-
-def universal_model() -> DecoderOnly:
-    """One block, applied at most three times at each position, which halts."""
-    settings = replace(config(), n_layers=3, depth=Universal(Halting(threshold=0.8)))
-    return with_random_head(DecoderOnly(
-        TokenEmbedding(7, D), settings.input_positions(orders.raster((11,))),
-        settings.decoder((11,)), CategoricalHead(D, 7), d_model=D,
-    )).double()  # fmt: skip
-
-
-MODELS = {
-    "universal": (universal_model, (11,)),
-    "tokens": (tokens_model, (11,)),
-    "related notes": (related_notes_model, (11,)),
-    "sub-pixels": (sub_pixel_model, (36,)),
-    "pixels": (pixel_model, (12, 3)),
-}
 every_model = pytest.mark.parametrize("kind", MODELS)
 
 
@@ -222,18 +152,18 @@ def test_likelihood_of_a_row_does_not_depend_on_its_batch(kind: str) -> None:
         torch.testing.assert_close(model.nll(values[row : row + 1])[0], together[row], **EXACT)
 
 
-def translator(share: str = "all", norm: str = "pre") -> EncoderDecoder:
-    sizes = TransformerConfig(
-        n_layers=2, d_model=D, n_heads=3, feed_forward=GELU(16), dropout=0.0, norm_position=norm
-    )
+def translator(share: str = "all", **more: Any) -> EncoderDecoder:
+    sizes = replace(config(), **more)
     model = EncoderDecoder(sizes, source_vocabulary=9, target_vocabulary=9, share_embeddings=share)
     return with_random_head(model).double()
 
 
 @pytest.mark.parametrize("share", ["all", "target", "none"])
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_a_translator_steps_as_it_trains(share: str, norm: str) -> None:
-    model = translator(share, norm)
+@pytest.mark.parametrize(
+    "more", [{}, {"norm_position": "post"}, {"depth": Universal(Halting(threshold=0.8))}], ids=str
+)
+def test_a_translator_steps_as_it_trains(share: str, more: dict[str, Any]) -> None:
+    model = translator(share, **more)
     source, target = torch.randint(9, (2, 6)), torch.randint(9, (2, 8))
     padding = torch.arange(6).expand(2, -1) >= torch.tensor([6, 4]).unsqueeze(1)
     expected = model(source, padding, target)
@@ -287,90 +217,3 @@ def test_a_new_categorical_model_is_uniform(kind: str) -> None:
     model.head = CategoricalHead(D, 7).double()
     nll = model.nll(torch.randint(7, (2, *shape)))
     torch.testing.assert_close(nll, torch.full_like(nll, math.log(7)), rtol=0.0, atol=1e-6)
-
-
-class GRUModel(AutoregressiveModel):
-    """A recurrent model: its own part of the state is a hidden state, and it has no lookahead."""
-
-    def __init__(self, vocabulary: int, width: int) -> None:
-        super().__init__()
-        self.table = nn.Embedding(vocabulary + 1, width)  # the last one is the start
-        self.cell = nn.GRUCell(width, width)
-        self.head = with_random_head(CategoricalHead(width, vocabulary))
-
-    def init_state(
-        self,
-        batch: int,
-        max_length: int,
-        *,
-        lookahead: int = 0,
-        condition: Condition = NO_CONDITION,
-    ) -> DecodingState:
-        if lookahead:
-            raise ValueError("a recurrent model cannot step back")
-        hidden = torch.zeros(batch, self.cell.hidden_size)
-        if condition.vectors is not None:
-            hidden = condition.vectors[:, 0].clone()
-        return DecodingState([], [], hidden)
-
-    def prefill(
-        self, values: Tensor, state: DecodingState, previous: Tensor | None = None
-    ) -> Tensor:
-        start = torch.full((len(values),), self.table.num_embeddings - 1)
-        inputs = [start if previous is None else previous, *values.unbind(1)]
-        return torch.stack([self._read(value, state) for value in inputs])[-1]
-
-    def step(
-        self,
-        values: Tensor,
-        positions: Tensor,
-        state: DecodingState,
-        context: StepContext | None = None,
-    ) -> Tensor:
-        return self._read(values[:, 0], state).unsqueeze(1)
-
-    def _read(self, value: Tensor, state: DecodingState) -> Tensor:
-        hidden = self.cell(self.table(value), state.own)
-        state.own.copy_(hidden)
-        return self.head(hidden)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("end", [None, 4])
-def test_a_recurrent_model_is_sampled_without_a_change_to_decoding(end: int | None) -> None:
-    model, length = GRUModel(5, 8), 40
-    initial, prefix = torch.randn(6, 8), torch.randint(4, (6, 2))
-    condition = Condition(initial.unsqueeze(1))
-    greedy = Sampling(temperature=0.0)
-    found = generate(
-        model,
-        SampleRequest(
-            count=6, length=length, prefix=prefix, condition=condition, sampling=greedy, end=end
-        ),
-    )
-    for row in range(6):
-        hidden, values = initial[row : row + 1], found[row].tolist()
-        stop = values.index(end) + 1 if end in values else length
-        assert all(value == end for value in values[stop:])
-        for t, value in enumerate([5, *values[: stop - 1]]):
-            hidden = model.cell(model.table(torch.tensor([value])), hidden)
-            if t >= 2:
-                assert int(model.head(hidden).argmax()) == values[t]
-    assert found.unique().numel() > 1
-
-
-@torch.no_grad()
-def test_a_recurrent_model_is_searched_without_a_change_to_decoding() -> None:
-    model = GRUModel(5, 8)
-    state = model.init_state(2, 6, condition=Condition(torch.randn(2, 1, 8)))
-    model.prefill(torch.zeros(2, 0, dtype=torch.int64), state)
-    limits = [6, 3]
-    wide, one = (
-        beam_search(
-            model, DecodingState([], [], state.own.clone()), beam=beam, start=0, end=4,
-            max_lengths=limits, penalty=LengthPenalty("none"),
-        )
-        for beam in (30, 1)
-    )  # fmt: skip
-    for best, greedy in zip(wide, one, strict=True):
-        assert best.best[0].score >= greedy.best[0].score

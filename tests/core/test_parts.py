@@ -204,17 +204,6 @@ def test_rotary_attention_reads_distances_and_not_positions() -> None:
     torch.testing.assert_close(*outputs, rtol=0.0, atol=1e-9)
 
 
-@torch.no_grad()
-@pytest.mark.parametrize(("positions", "reads"), [(Rotary(), True), (NoPositions(), False)])
-def test_the_order_of_keys_matters_with_rotary_positions_alone(
-    positions: PositionConfig, reads: bool
-) -> None:
-    config = TransformerConfig(1, D, 3, feed_forward=GELU(16), positions=positions)
-    decoder, x = config.decoder((5,)).double().eval(), torch.randn(1, 5, D).double()
-    other = x[:, torch.tensor([1, 0, 3, 2, 4])]
-    assert torch.allclose(decoder(other)[:, -1], decoder(x)[:, -1]) != reads
-
-
 def test_impossible_rotations_are_refused() -> None:
     with pytest.raises(ValueError, match="even width"):
         TransformerConfig(1, 9, 3, positions=Rotary()).decoder((5,))

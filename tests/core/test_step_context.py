@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from gpu.attention_cases import CAUSAL, D_MODEL, build, length_of, name, step, token_ids
+from gpu.attention_cases import CAUSAL, D_MODEL, build, length_of, name
 
 from triptych.core.attention.multihead import Example
 
@@ -26,21 +26,6 @@ def test_contexts_of_many_steps_are_those_of_each(example: Example) -> None:
         assert torch.equal(found.mask, single.mask)
         for term, expected in zip(found.relative_index, single.relative_index, strict=True):
             assert torch.equal(term, expected)
-
-
-@pytest.mark.parametrize("example", CAUSAL, ids=name)
-def test_a_step_with_a_context_made_before_is_the_step_without(example: Example) -> None:
-    layer = build(example)
-    length = length_of(example)
-    x = torch.randn(2, length, D_MODEL, dtype=torch.float64)
-    caches = [layer.init_cache(2, length) for _ in range(2)]
-    together = layer.step_context(torch.arange(length).unsqueeze(1), caches[0])
-    for t in range(length):
-        now = x[:, t : t + 1]
-        before = layer.step(now, caches[0], replace(together.at(t), token_ids=token_ids(now)))
-        torch.testing.assert_close(
-            before, step(layer, now, torch.tensor([t]), caches[1]), rtol=0.0, atol=1e-12
-        )
 
 
 @pytest.mark.parametrize("example", CAUSAL, ids=name)

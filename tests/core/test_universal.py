@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 from typing import Any
 
 import pytest
@@ -14,12 +13,9 @@ from random_head import with_random_head
 from torch import Tensor
 
 from triptych.core.attention.multihead import Example
-from triptych.core.embeddings import TokenEmbedding
-from triptych.core.heads import CategoricalHead
 from triptych.core.layers import GELU
-from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
-from triptych.core.positions import PositionConfig, Rotary, Sinusoidal, SinusoidalEmbedding, raster
+from triptych.core.positions import PositionConfig, Rotary, Sinusoidal, SinusoidalEmbedding
 from triptych.core.state import ForwardContext, Memory
 from triptych.core.transformer import Stack, TransformerConfig, take_auxiliary_loss
 from triptych.core.universal import (
@@ -29,8 +25,6 @@ from triptych.core.universal import (
     capture_halting,
     steps_of,
 )
-from triptych.decoding.beam_search import beam_search
-from triptych.decoding.penalty import LengthPenalty
 
 D, T = 12, 4
 EXACT = {"rtol": 0.0, "atol": 1e-12}
@@ -179,12 +173,9 @@ def test_a_halted_position_is_read_with_the_state_that_it_halted_with() -> None:
 # Decoding ----------------------------------------------------------------------------------------
 
 
-@both_depths
 @pytest.mark.parametrize("example", CAUSAL, ids=name)
-def test_every_attention_variant_steps_as_it_trains(
-    example: Example, halting: Halting | None
-) -> None:
-    decoder = spread_halting(config(halting, attention=example.config).decoder(example.shape))
+def test_every_attention_variant_steps_as_it_trains(example: Example) -> None:
+    decoder = spread_halting(config(HALTING, attention=example.config).decoder(example.shape))
     decoder.double()
     x = 4 * torch.randn(2, length_of(example), D, dtype=torch.float64)
     context = ForwardContext(token_ids=torch.randint(-1, 8, (2, length_of(example))))
@@ -192,7 +183,7 @@ def test_every_attention_variant_steps_as_it_trains(
 
 
 @both_depths
-@pytest.mark.parametrize("prefix", [0, 1, 4])
+@pytest.mark.parametrize("prefix", [0, 4])
 @pytest.mark.parametrize("positions", [Sinusoidal(), Rotary()], ids=["sinusoids", "rotary"])
 def test_a_decoder_with_cross_attention_steps_as_it_trains(
     halting: Halting | None, prefix: int, positions: PositionConfig
@@ -250,72 +241,11 @@ def translator(halting: Halting | None = HALTING, **more: Any) -> EncoderDecoder
     return spread_halting(with_random_head(model)).double()
 
 
-def language_model(halting: Halting | None = HALTING) -> DecoderOnly:
-    settings = config(halting)
-    return spread_halting(with_random_head(DecoderOnly(
-        TokenEmbedding(7, D), settings.input_positions(raster((11,))), settings.decoder((11,)),
-        CategoricalHead(D, 7), d_model=D,
-    ))).double()  # fmt: skip
-
-
 @both_depths
 def test_encoder_and_decoder_have_a_depth_each(halting: Halting | None) -> None:
     model = translator(halting)
     assert (model.encoder.n_layers, model.decoder.n_layers) == (T, 3)
     assert not model.positions(torch.arange(4)).any(), "the stacks add the positions"
-
-
-@torch.no_grad()
-@both_depths
-def test_a_search_over_every_sequence_finds_the_best_one(halting: Halting | None) -> None:
-    """Beams wide enough for all sequences: the best score is that of teacher forcing."""
-    model, end, length = translator(halting).eval(), 2, 3
-    source = torch.randint(3, 9, (2, 5))
-    condition = model.encode(source)
-    state = model.init_state(2, length, condition=condition)
-    found = beam_search(
-        model, state, beam=100, start=1, end=end, max_lengths=[length] * 2,
-        penalty=LengthPenalty("none"),
-    )  # fmt: skip
-    others = [token for token in range(9) if token != end]
-    bodies = [body for n in range(length) for body in itertools.product(others, repeat=n)]
-    for row in range(2):
-        scores = {}
-        for body in bodies:
-            target = torch.tensor([[1, *body]])
-            log_p = model(source[row : row + 1], None, target)[0].log_softmax(-1)
-            expected = torch.tensor([*body, end]).unsqueeze(-1)
-            scores[body] = float(log_p.gather(-1, expected).sum())
-        best = max(scores, key=scores.__getitem__)
-        result = found[row].best[0]
-        assert tuple(result.tokens) == best
-        assert result.log_probability == pytest.approx(scores[best], abs=1e-10)
-
-
-@both_depths
-@pytest.mark.parametrize("prefix", [0, 5])
-def test_a_language_model_predicts_in_steps_what_it_predicts_in_training(
-    halting: Halting | None, prefix: int
-) -> None:
-    model, values = language_model(halting), torch.randint(7, (2, 11))
-    expected = model(values)
-    state = model.init_state(2, 11, lookahead=2)
-    parts = [model.prefill(values[:, :prefix], state)]
-    for t in range(prefix + 1, 11):
-        view = model.state_view(state, t + 1)
-        parts.append(model.step(values[:, t - 1 : t], torch.tensor([t]), view)[:, 0])
-    torch.testing.assert_close(torch.stack(parts, dim=1), expected[:, prefix:], **EXACT)
-    again = model.step(values[:, 7:10], torch.arange(8, 11), state)  # overwrites three positions
-    torch.testing.assert_close(again, expected[:, 8:], **EXACT)
-
-
-@torch.no_grad()
-def test_steps_never_wait_for_the_device() -> None:
-    """Tensors on the device meta have no values, so a look at one raises."""
-    model = language_model().eval().to("meta")
-    state = model.init_state(2, 11)
-    value = torch.zeros(2, 1, dtype=torch.int64, device="meta")
-    assert model.step(value, torch.tensor([3], device="meta"), state).shape == (2, 1, 7)
 
 
 # Training ----------------------------------------------------------------------------------------
@@ -350,20 +280,9 @@ def test_gradients_of_a_batch_are_the_sum_of_those_of_its_rows() -> None:
         torch.testing.assert_close(whole, torch.stack(parts).sum(0), rtol=1e-9, atol=1e-10)
 
 
-def test_activation_checkpointing_changes_no_gradient() -> None:
-    plain, again = translator(dropout=0.2), translator(dropout=0.2, activation_checkpointing=True)
-    again.load_state_dict(plain.state_dict())
-    results = []
-    for model in (plain, again):
-        torch.manual_seed(3)
-        results.append(step_gradients(model, *pairs()))
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other, **EXACT)
-
-
 @pytest.mark.slow
 def test_a_step_with_its_ponder_cost_compiles_to_one_graph() -> None:
-    model, (source, target) = translator(), pairs()
+    model, (source, target) = translator(n_layers=2), pairs()
     expected = step_gradients(model, source, target)
     model.zero_grad()
 

@@ -16,7 +16,8 @@ from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
 from triptych.core.layers import GELU
 from triptych.core.models.base import Condition
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.core.models.encoder_decoder import EncoderDecoder
+from triptych.core.models.encoder_decoder import EncoderDecoder, SequenceToSequence
+from triptych.core.models.recurrent import RecurrentEncoderDecoder
 from triptych.core.positions import SinusoidalEmbedding
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding import execution
@@ -256,10 +257,14 @@ def test_a_kept_cache_takes_the_condition_of_each_batch(
 
 
 @torch.no_grad()
-def test_an_encoder_decoder_is_sampled_with_the_memory_of_each_row() -> None:
+@pytest.mark.parametrize("kind", [EncoderDecoder, RecurrentEncoderDecoder])
+def test_an_encoder_decoder_is_sampled_with_the_memory_of_each_row(
+    kind: type[SequenceToSequence],
+) -> None:
     """Also after finished rows have left the batch."""
     config = TransformerConfig(n_layers=2, d_model=12, n_heads=3, feed_forward=GELU(16))
-    model = EncoderDecoder(config, source_vocabulary=9, target_vocabulary=9)
+    sizes = {"config": config} if kind is EncoderDecoder else {"d_model": 12, "n_layers": 2}
+    model = kind(source_vocabulary=9, target_vocabulary=9, **sizes)
     model = with_random_head(model).double().eval()
     source, start = torch.randint(9, (30, 5)), torch.ones(30, dtype=torch.int64)
     values = generate(
