@@ -8,21 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 from PIL import Image
-from random_head import with_random_head
+from tiny_image import tiny_image
 
-from triptych.core.attention.full import Full
-from triptych.core.layers import GELU
-from triptych.core.positions import Axial
-from triptych.core.transformer import TransformerConfig
-from triptych.domains.image.config import Config
 from triptych.domains.image.domain import HALVES
 from triptych.domains.image.inference import ImageModel
-from triptych.domains.image.model import ImageTransformer, ModelConfig, SuperResolution
 from triptych.domains.pictures import render
-from triptych.domains.pictures.config import DataConfig
 from triptych.errors import UserError
 
 page = pytest.importorskip(
@@ -34,21 +26,9 @@ CELL = 2 * (96 // WIDTH)
 LINE = 2 * render.GRID_LINE
 
 
-def model_of(
-    channels: int = 1, levels: int = LEVELS, bits: int | None = None, factor: int | None = None
-) -> ImageModel:
-    torch.manual_seed(0)
-    transformer = TransformerConfig(
-        n_layers=1, d_model=12, n_heads=2, feed_forward=GELU(16), attention=Full(),
-        positions=Axial(),
-    )  # fmt: skip
-    config = ModelConfig(
-        transformer, class_conditional=True, super_resolution=SuperResolution(factor)
-    )
+def model_of(channels: int = 1, levels: int = LEVELS, bits: int | None = None) -> ImageModel:
     shape = (HEIGHT, WIDTH, channels)
-    model = with_random_head(ImageTransformer(config, shape, levels=levels, n_classes=3))
-    settings = Config(model=config, data=DataConfig(bits=bits))
-    return ImageModel.of_run(settings, model, {"class_names": ["a", "b", "c"]})
+    return tiny_image(shape, levels, n_layers=1, n_classes=3, bits=bits)
 
 
 def png(pixels: NDArray[np.uint8]) -> str:
@@ -134,9 +114,3 @@ def test_other_input_is_refused_in_a_sentence(change: dict[str, Any], says: str)
     }  # fmt: skip
     with pytest.raises(UserError, match=says):
         page.complete(model_of(), *(usual | change).values())
-
-
-def test_a_model_that_completes_nothing_has_no_page() -> None:
-    page.check_model(model_of(), "one.ckpt")
-    with pytest.raises(UserError, match=r"two\.ckpt is a model of super-resolution"):
-        page.check_model(model_of(factor=2), "two.ckpt")

@@ -8,18 +8,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tiny_image import tiny_image
 
 from triptych.core.attention.full import Full
 from triptych.core.attention.local2d import Local2D
 from triptych.core.heads import Categorical, MixtureOfLogistics
-from triptych.core.layers import GELU
-from triptych.core.positions import Axial
-from triptych.core.transformer import TransformerConfig
 from triptych.domains.image.attention import attention_blocks
-from triptych.domains.image.config import Config
 from triptych.domains.image.domain import ImageAttentionOptions
-from triptych.domains.image.inference import ImageModel
-from triptych.domains.image.model import ImageTransformer, ModelConfig
 from triptych.domains.pictures.render import draw_attention, outline
 from triptych.errors import UserError
 
@@ -29,22 +24,12 @@ PIXELS = [(0, 0), (2, 3), (5, 4)]
 
 def model_of(attention, head=None, *, n_classes=0):
     """A random model in double precision."""
-    torch.manual_seed(0)
-    settings = ModelConfig(
-        TransformerConfig(
-            n_layers=2,
-            d_model=12,
-            n_heads=3,
-            feed_forward=GELU(16),
-            attention=attention,
-            positions=Axial(),
-        ),
-        head=head or Categorical(),
-        class_conditional=n_classes > 0,
-    )
     shape = (HEIGHT, WIDTH, 3)
-    transformer = ImageTransformer(settings, shape, levels=LEVELS, n_classes=n_classes)
-    return ImageModel.of_run(Config(model=settings), transformer.double(), {})
+    model = tiny_image(
+        shape, LEVELS, attention=attention, head=head, n_heads=3, n_classes=n_classes
+    )
+    model.full_model.double()
+    return model
 
 
 @pytest.fixture

@@ -11,21 +11,16 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from random_head import with_random_head
+from tiny_image import tiny_image
 
 from triptych.core.attention.full import Full
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.heads import Categorical, HeadConfig, MixtureOfLogistics
-from triptych.core.layers import GELU
-from triptych.core.positions import Axial
-from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import Sampling, sample_value
-from triptych.domains.image.config import Config
 from triptych.domains.image.domain import HALVES, ImageSampleOptions
 from triptych.domains.image.given import filled_pixels, read_pictures
 from triptych.domains.image.inference import ImageModel
-from triptych.domains.image.model import ImageTransformer, ModelConfig
 from triptych.domains.pictures import render
 from triptych.domains.pictures.options import SAMPLE
 from triptych.errors import UserError
@@ -41,22 +36,10 @@ def model_of(
     shape: tuple[int, int, int] = SHAPE,
     n_classes: int = 3,
 ) -> ImageModel:
-    torch.manual_seed(0)
     attention = attention or Local2D(2, 3, 1, 1, "blocks")
-    transformer = TransformerConfig(
-        n_layers=2,
-        d_model=12,
-        n_heads=2,
-        feed_forward=GELU(16),
-        attention=attention,
-        positions=Axial(),
+    return tiny_image(
+        shape, LEVELS, attention=attention, head=head, n_classes=n_classes, sharp=True
     )
-    config = ModelConfig(transformer, head or Categorical(), class_conditional=n_classes > 0)
-    model = with_random_head(ImageTransformer(config, shape, levels=LEVELS, n_classes=n_classes))
-    with torch.no_grad():
-        for parameter in model.core.head.parameters():
-            parameter.mul_(3)
-    return ImageModel.of_run(Config(model=config), model, {"class_names": ["a", "b", "c"]})
 
 
 def pictures(count: int = 3) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -8,18 +8,11 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from random_head import with_random_head
+from tiny_image import tiny_image
 
-from triptych.core.layers import GELU
-from triptych.core.positions import Axial
-from triptych.core.transformer import TransformerConfig
-from triptych.domains.image.config import Config
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.metrics import completion_scores, upscaling_scores
 from triptych.domains.image.model import (
-    ImageTransformer,
-    ModelConfig,
-    SuperResolution,
     average_down,
 )
 from triptych.domains.pictures.data import ImageDataset
@@ -29,16 +22,9 @@ LEVELS = 3
 
 
 def model_of(shape: tuple[int, int, int], factor: int | None = None) -> ImageModel:
-    torch.manual_seed(0)
-    transformer = TransformerConfig(
-        n_layers=1, d_model=12, n_heads=2, feed_forward=GELU(16), positions=Axial()
-    )
-    config = ModelConfig(transformer, super_resolution=SuperResolution(factor, n_layers=1))
-    model = with_random_head(ImageTransformer(config, shape, levels=LEVELS)).double()
-    with torch.no_grad():
-        for parameter in model.core.head.parameters():
-            parameter.mul_(3)
-    return ImageModel.of_run(Config(model=config), model, {"class_names": []})
+    model = tiny_image(shape, LEVELS, n_layers=1, factor=factor, sharp=True)
+    model.full_model.double()
+    return model
 
 
 def test_the_bits_of_a_half_are_those_of_the_enumerated_conditional_and_marginal() -> None:

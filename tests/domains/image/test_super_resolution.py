@@ -7,24 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from random_head import with_random_head
+from tiny_image import tiny_image
 from torch import nn
 
 from triptych.core.attention.full import Full
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.heads import Categorical, HeadConfig, MixtureOfLogistics
-from triptych.core.layers import GELU
 from triptych.core.models.encoder_only import SequenceEncoder
-from triptych.core.positions import Axial, PositionConfig, Rotary
-from triptych.core.transformer import TransformerConfig
+from triptych.core.positions import Rotary
 from triptych.decoding.sampling import Sampling, sample_value
-from triptych.domains.image.config import Config
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.model import (
-    ImageTransformer,
-    ModelConfig,
-    SuperResolution,
     average_down,
 )
 from triptych.errors import UserError
@@ -37,25 +31,9 @@ def model_of(
     attention: AttentionConfig = BLOCKS,
     head: HeadConfig | None = None,
     factor: int | None = 2,
-    n_classes: int = 0,
-    positions: PositionConfig | None = None,
+    **options: Any,
 ) -> ImageModel:
-    torch.manual_seed(0)
-    config = ModelConfig(
-        TransformerConfig(
-            n_layers=2,
-            d_model=12,
-            n_heads=2,
-            feed_forward=GELU(16),
-            attention=attention,
-            positions=positions or Axial(),
-        ),
-        head or Categorical(),
-        class_conditional=n_classes > 0,
-        super_resolution=SuperResolution(factor, n_layers=1),
-    )
-    model = with_random_head(ImageTransformer(config, SHAPE, levels=LEVELS, n_classes=n_classes))
-    return ImageModel.of_run(Config(model=config), model, {"class_names": ["a", "b"]})
+    return tiny_image(SHAPE, LEVELS, attention=attention, head=head, factor=factor, **options)
 
 
 def images(count: int = 3, seed: int = 1) -> torch.Tensor:
