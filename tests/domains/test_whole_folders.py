@@ -10,6 +10,7 @@ import pretty_midi
 import pytest
 from PIL import Image
 from random_head import with_random_head
+from tiny_music import tiny_model
 from torch import Tensor
 
 from triptych.core.attention.full import Full
@@ -18,9 +19,6 @@ from triptych.core.transformer import TransformerConfig
 from triptych.domains.image.config import Config as ImageConfig
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.model import ModelConfig as ImageModelConfig
-from triptych.domains.music.config import Config as MusicConfig
-from triptych.domains.music.config import DataConfig as MusicData
-from triptych.domains.music.config import ModelConfig as MusicModelConfig
 from triptych.domains.music.data import read_pieces
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.sources.base import Piece, PieceSource
@@ -98,10 +96,9 @@ def test_images_that_are_all_broken_are_told(tmp_path: Path) -> None:
         source.load_all()
 
 
-def music_model(data: MusicData) -> MusicModel:
-    tokenizer = EventTokenizer() if isinstance(data.source, MidiFolder) else ChoraleTokenizer()
-    config = MusicConfig(data=data, model=MusicModelConfig(SIZES, tokenizer=tokenizer))
-    return MusicModel.of_run(config, with_random_head(config.build_model()))
+def music_model(source: PieceSource) -> MusicModel:
+    tokenizer = EventTokenizer() if isinstance(source, MidiFolder) else ChoraleTokenizer()
+    return tiny_model(source, length=128, overlap=64, tokenizer=tokenizer)
 
 
 def performances(folder: Path, count: int) -> Path:
@@ -119,9 +116,7 @@ def performances(folder: Path, count: int) -> Path:
 
 @pytest.mark.parametrize("count", [1, 6])
 def test_a_folder_of_performances_however_small_is_scored_whole(tmp_path: Path, count: int) -> None:
-    source = MidiFolder(directory="elsewhere")
-    data = MusicData(source=source, sequence_length=64, overlap=32)
-    model = music_model(data)
+    model = music_model(MidiFolder(directory="elsewhere"))
     folder = performances(tmp_path / "other", count)
     scored = model.evaluate("all", data=folder)
     assert (scored.split, scored.count) == ("all", count)
@@ -130,8 +125,7 @@ def test_a_folder_of_performances_however_small_is_scored_whole(tmp_path: Path, 
 
 def test_chorales_have_no_count_models_beside_all_of_them() -> None:
     """They would have counted the very pieces that are scored."""
-    data = MusicData(source=Scales(), sequence_length=128, overlap=64)
-    model = music_model(data)
+    model = music_model(Scales())
     assert set(model.evaluate("test").details["nats_per_token_of"]) > {"uniform"}
     scored = model.evaluate("all", data="any")
     assert scored.count == 3
@@ -167,8 +161,7 @@ def test_the_data_of_the_model_itself_are_not_scored_whole(tmp_path: Path) -> No
         image_model(tmp_path).evaluate("all")
     with pytest.raises(UserError, match=r"was not trained on: .* got /.*x"):
         image_model(tmp_path).evaluate("all", data=tmp_path / "x" / "..")
-    data = MusicData(source=Scales(), sequence_length=128, overlap=64)
-    model = music_model(data)
+    model = music_model(Scales())
     with pytest.raises(UserError, match="expected their folder as --data, got none"):
         model.evaluate("all")
 

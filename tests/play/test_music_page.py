@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pretty_midi
 import pytest
-import torch
-from random_head import with_random_head
+from tiny_music import Chorales, Performances, tiny_model
 
-from triptych.core.attention.relative import Relative
-from triptych.core.layers import GELU
-from triptych.core.positions import NoPositions
-from triptych.core.transformer import TransformerConfig
-from triptych.domains.music.config import Config, DataConfig, ModelConfig
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.midi import write_midi
-from triptych.domains.music.sources.base import PieceSource
-from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
-from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.errors import UserError
 from triptych.files.piano_roll import Piece
 
@@ -34,31 +24,8 @@ MELODY = [[0, 2, 67], [2, 2, 67], [6, 1, 72]]
 """A repeated note and a rest; (start, length, pitch) in sixteenths."""
 
 
-@dataclass(frozen=True)
-class Chorales(PieceSource):
-    tokenizer: ClassVar = ChoraleTokenizer()
-
-    def load(self, split, tokenizer):
-        return []
-
-
-@dataclass(frozen=True)
-class Performances(PieceSource):
-    tokenizer: ClassVar = EventTokenizer()
-
-    def load(self, split, tokenizer):
-        return []
-
-
-def model_of(source: PieceSource) -> MusicModel:
-    torch.manual_seed(0)
-    transformer = TransformerConfig(
-        n_layers=1, d_model=16, n_heads=2, feed_forward=GELU(32),
-        attention=Relative(max_distance=9), positions=NoPositions(),
-    )  # fmt: skip
-    data = DataConfig(source=source, sequence_length=128, overlap=64, batch_size=2)
-    config = Config(data=data, model=ModelConfig(transformer, tokenizer=source.tokenizer))
-    return MusicModel.of_run(config, with_random_head(config.build_model()))
+def model_of(source: Chorales) -> MusicModel:
+    return tiny_model(source, length=128, overlap=64)
 
 
 def sixteenths(piece: Piece, part: int) -> list[list[int]]:

@@ -1,9 +1,9 @@
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
+from tiny_music import Chorales, Performances
 
 from triptych.domains.music import data
 from triptych.domains.music.config import Augmentation, Config, DataConfig
@@ -23,27 +23,11 @@ from triptych.domains.music.domain import DOMAIN
 from triptych.domains.music.model import ModelConfig
 from triptych.domains.music.notes import Notes
 from triptych.domains.music.notes import stretch as stretch_notes
-from triptych.domains.music.sources.base import Piece, PieceSource
+from triptych.domains.music.sources.base import Piece
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import END, NOTE_OFF, SYMBOLS, EventTokenizer
 from triptych.errors import UserError
 from triptych.training.loading.packed import Pack
-
-
-@dataclass(frozen=True)
-class Chorales(PieceSource):
-    tokenizer: ClassVar = ChoraleTokenizer()
-
-    def load(self, split, tokenizer):
-        return chorales([40, 100, 16])
-
-
-@dataclass(frozen=True)
-class Performances(PieceSource):
-    tokenizer: ClassVar = EventTokenizer()
-
-    def load(self, split, tokenizer):
-        return []
 
 
 def chorales(steps, seed=0):

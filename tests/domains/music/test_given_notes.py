@@ -10,14 +10,9 @@ import pretty_midi
 import pytest
 import torch
 from enumerable import LEVELS, categorical
-from random_head import with_random_head
+from tiny_music import Chorales, tiny_model
 
-from triptych.core.attention.relative import Relative
-from triptych.core.layers import GELU
-from triptych.core.positions import NoPositions
-from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import Given, SampleRequest
-from triptych.domains.music.config import Config, DataConfig, ModelConfig
 from triptych.domains.music.generation import complete_tokens
 from triptych.domains.music.metrics import score_given
 from triptych.domains.music.midi import midi_bytes, parse_midi
@@ -149,12 +144,7 @@ def test_scores_of_the_free_notes_against_enumeration() -> None:
     """All chorales of one step of a model that has seen nothing but four pitches."""
     tokenizer, few = ChoraleTokenizer(), [24, 27, 31, 46]  # three pitches and a rest
     torch.manual_seed(0)
-    sizes = ModelConfig(
-        TransformerConfig(n_layers=1, d_model=8, n_heads=2, feed_forward=GELU(8),
-                          attention=Relative(max_distance=4), positions=NoPositions())
-    )  # fmt: skip
-    config = Config(data=DataConfig(sequence_length=64, overlap=0), model=sizes)
-    model = with_random_head(config.build_model()).eval()
+    model = tiny_model(Chorales(), length=64).model.eval()
     with torch.no_grad():  # other symbols have no probability
         logits = model.head.logits
         logits.bias.fill_(-50.0)

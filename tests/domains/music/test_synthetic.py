@@ -7,15 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from random_head import with_random_head
+from tiny_music import tiny_model
 from torch import nn
 
-from triptych.core.attention.relative import Relative
-from triptych.core.layers import GELU
-from triptych.core.positions import NoPositions
-from triptych.core.transformer import TransformerConfig
-from triptych.domains.music.config import Augmentation, Config, DataConfig, ModelConfig
-from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.sources.chorales import CopiedMotifs
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 
@@ -124,30 +118,8 @@ class Perfect(nn.Module):
         return torch.cat([first, copied], 1)  # [B, L]
 
 
-@pytest.fixture
-def model():
-    data = DataConfig(
-        source=TINY,
-        sequence_length=64,
-        overlap=0,
-        batch_size=2,
-        augmentation=Augmentation(transpose=0),
-    )
-    sizes = ModelConfig(
-        TransformerConfig(
-            n_layers=1,
-            d_model=8,
-            n_heads=1,
-            feed_forward=GELU(8),
-            attention=Relative(),
-            positions=NoPositions(),
-        )
-    )
-    config = Config(data=data, model=sizes)
-    return MusicModel.of_run(config, with_random_head(config.build_model()))
-
-
-def test_a_perfect_model_scores_what_the_law_scores(model):
+def test_a_perfect_model_scores_what_the_law_scores():
+    model = tiny_model(TINY, length=64, tokenizer=CHORALES)
     model.model = Perfect()
     for limit in (None, 3):
         found = model.evaluate("test", limit=limit)
