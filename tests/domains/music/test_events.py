@@ -97,39 +97,25 @@ def test_a_file_without_pedal_keeps_its_notes(make_piano, rows_of):
     assert rows_of(decode(encode(make_piano(rows)))) == rows
 
 
-def test_the_pedal_holds_until_it_rises(make_piano, rows_of):
-    midi = make_piano([(60, 0, 0.5, 66), (62, 2.5, 3, 66)], pedal=[(0.2, 64), (2, 63)])
-    assert rows_of(midi) == [(60, 0, 2, 66), (62, 2.5, 3, 66)]
+TWO, APART = [(60, 0, 0.5, 66), (62, 1, 3, 66)], [(60, 0, 0.5, 66), (62, 5, 6, 66)]
 
 
-def test_a_pedal_that_falls_at_the_very_release_holds_the_note(make_piano, rows_of):
-    midi = make_piano([(60, 0, 0.5, 66), (62, 1, 3, 66)], pedal=[(0.5, 127), (2, 0)])
-    assert rows_of(midi) == [(60, 0, 2, 66), (62, 1, 3, 66)]
-
-
-def test_the_pedal_does_not_hold_a_note_released_before_it_falls(make_piano, rows_of):
-    midi = make_piano([(60, 0, 0.5, 66), (62, 1, 3, 66)], pedal=[(0.6, 127), (2, 0)])
-    assert rows_of(midi) == [(60, 0, 0.5, 66), (62, 1, 3, 66)]
-
-
-def test_the_next_onset_of_the_pitch_ends_a_held_note(make_piano, rows_of):
-    midi = make_piano([(60, 0, 0.5, 66), (60, 1, 1.5, 66)], pedal=[(0, 127), (2, 0)])
-    assert rows_of(midi) == [(60, 0, 1, 66), (60, 1, 2, 66)]
-
-
-def test_a_pedal_never_released_holds_to_the_end(make_piano, rows_of):
-    midi = make_piano([(60, 0, 0.5, 66), (62, 1, 3, 66)], pedal=[(0.2, 127)])
-    assert rows_of(midi) == [(60, 0, 3, 66), (62, 1, 3, 66)]
-
-
-def test_notes_after_the_last_pedal_up_are_kept(make_piano, rows_of):
-    midi = make_piano([(60, 0, 0.5, 66), (62, 5, 6, 66)], pedal=[(0, 127), (1, 0)])
-    assert rows_of(midi) == [(60, 0, 1, 66), (62, 5, 6, 66)]
-
-
-def test_a_repeated_pedal_down_changes_nothing(make_piano, rows_of):
-    midi = make_piano([(60, 0, 0.5, 66)], pedal=[(0.1, 100), (0.3, 127), (0.7, 80), (2, 0)])
-    assert rows_of(midi) == [(60, 0, 2, 66)]
+@pytest.mark.parametrize(
+    ("notes", "pedal", "releases"),
+    [
+        pytest.param(TWO, [(0.2, 64), (2, 63)], [2, 3], id="until it rises"),
+        pytest.param(TWO, [(0.5, 127), (2, 0)], [2, 3], id="falls at the very release"),
+        pytest.param(TWO, [(0.6, 127), (2, 0)], [0.5, 3], id="falls after the release"),
+        pytest.param(TWO, [(0.2, 127)], [3, 3], id="never released"),
+        pytest.param(APART, [(0, 127), (1, 0)], [1, 6], id="a note after it"),
+        pytest.param([(60, 0, 0.5, 66), (60, 1, 1.5, 66)], [(0, 127), (2, 0)], [1, 2],
+                     id="the next onset of the pitch ends a note"),
+        pytest.param(TWO[:1], [(0.1, 100), (0.3, 127), (0.7, 80), (2, 0)], [2], id="down again"),
+    ],
+)  # fmt: skip
+def test_the_pedal_holds_notes(make_piano, rows_of, notes, pedal, releases):
+    expected = [(p, on, end, v) for (p, on, _, v), end in zip(notes, releases, strict=True)]
+    assert rows_of(make_piano(notes, pedal=pedal)) == expected
 
 
 def test_a_pedal_holds_its_own_instrument_only(make_piano, rows_of):

@@ -79,38 +79,32 @@ def test_the_cap_on_the_end_follows_the_tempo_map(raw_midi):
         parse_midi(content, name="x")
 
 
-def test_note_on_with_velocity_zero_is_a_release(raw_midi):
-    content = raw_midi([(0, on()), (500, on(velocity=0))])
-    assert spans(parse_midi(content, name="x")) == [(60, 0, 0.5, 64)]
+STRUCK = [(t, m) for s in (1000, 2000, 3000) for t, m in ((s, on()), (s + 100, off()))]
+LATE_END = (2**27, mido.MetaMessage("end_of_track"))
 
 
-def test_an_open_note_is_closed_at_the_end_of_the_piece(raw_midi):
-    content = raw_midi([(0, on(50)), (0, on()), (2000, off())])
-    assert spans(parse_midi(content, name="x")) == [(50, 0, 2, 64), (60, 0, 2, 64)]
+@pytest.mark.parametrize(
+    ("track", "expected"),
+    [
+        pytest.param([(0, on()), (500, on(velocity=0))], [(60, 0, 0.5, 64)], id="velocity 0"),
+        pytest.param([(0, on(50)), (0, on()), (2000, off())], [(50, 0, 2, 64), (60, 0, 2, 64)],
+                     id="an open note ends with the piece"),
+        pytest.param([(0, on()), (500, on(velocity=90)), (1000, off()), (1500, off())],
+                     [(60, 0, 0.5, 64), (60, 0.5, 1.5, 90)], id="overlapping notes of a pitch"),
+        pytest.param([(0, on()), *STRUCK], [(60, 0, 1, 64), (60, 1, 1.1, 64), (60, 2, 2.1, 64),
+                     (60, 3, 3.1, 64)], id="a lost release damages one note"),
+        pytest.param([(0, on()), (500, on(velocity=99)), (500, off()), (900, off())],
+                     [(60, 0, 0.5, 64), (60, 0.5, 0.9, 99)], id="a repeated key in one tick"),
+        pytest.param([(0, on()), (500, off()), LATE_END], [(60, 0, 0.5, 64)], id="a late end"),
+    ],
+)  # fmt: skip
+def test_notes_of_a_track(raw_midi, track, expected):
+    assert spans(parse_midi(raw_midi(track, ticks=500), name="x")) == expected
 
 
 def test_a_note_without_length_is_kept(raw_midi):
     content = raw_midi([(0, on()), (0, off()), (500, on(62)), (700, off(62))])
     assert [row[0] for row in spans(parse_midi(content, name="x"))] == [60, 62]
-
-
-def test_overlapping_notes_of_one_pitch_have_a_release_each(raw_midi):
-    content = raw_midi([(0, on()), (500, on(velocity=90)), (1000, off()), (1500, off())])
-    assert spans(parse_midi(content, name="x")) == [(60, 0, 0.5, 64), (60, 0.5, 1.5, 90)]
-
-
-def test_one_lost_release_damages_one_note_only(raw_midi):
-    content = raw_midi(
-        [(0, on())] + [(t, m) for s in (1000, 2000, 3000) for t, m in ((s, on()), (s + 100, off()))]
-    )
-    assert [(row[1], row[2]) for row in spans(parse_midi(content, name="x"))] == [
-        (0, 1), (1, 1.1), (2, 2.1), (3, 3.1),
-    ]  # fmt: skip
-
-
-def test_a_repeated_key_in_one_tick_stays_two_notes(raw_midi):
-    content = raw_midi([(0, on()), (500, on(velocity=99)), (500, off()), (900, off())])
-    assert [row[1:3] for row in spans(parse_midi(content, name="x"))] == [(0, 0.5), (0.5, 0.9)]
 
 
 @pytest.mark.parametrize(
@@ -146,13 +140,6 @@ def test_a_file_that_claims_weeks_is_refused_quickly(raw_midi):
     content = raw_midi([(0, on()), (9_000_000 * 500, off())], ticks=500)
     with pytest.raises(UserError, match="claims to last"):
         parse_midi(content, name="x")
-
-
-def test_a_late_end_of_track_costs_nothing(raw_midi):
-    content = raw_midi(
-        [(0, on()), (500, off()), (2**27, mido.MetaMessage("end_of_track"))], ticks=500
-    )
-    assert spans(parse_midi(content, name="x")) == [(60, 0, 0.5, 64)]
 
 
 def test_no_damage_gives_anything_but_a_user_error(make_piano):

@@ -46,37 +46,50 @@ def write(path, soprano, *, parts=4):
     return path
 
 
-def soprano_of(tmp_path, *measures):
-    grid = read_chorale(write(tmp_path / "a.mxl", list(measures))).content
-    return grid[:, 0].tolist()
+TIED, CHORD, GRACE = '<tie type="start"/>', "<chord/>", "<grace/>"
+BACK, FORTH = "<backup><duration>8</duration></backup>", "<forward><duration>2</duration></forward>"
+LOUD = '<direction><sound dynamics="90"/></direction><sound/>'
+DOWN = "<transpose><chromatic>-2</chromatic><octave-change>-1</octave-change></transpose>"
+SOPRANOS = {
+    "lengths": (
+        [attributes() + note("C", 5, 2) + note("D", 5, 1) + note("E", 5, 1) + note("F", 4, 4)],
+        [72] * 4 + [74] * 2 + [76] * 2 + [65] * 8,
+    ),
+    "accidentals and rests": (
+        [attributes() + note("F", 4, 2, alter="1") + note("B", 4, 2, alter="-1") + rest(4)],
+        [66] * 4 + [70] * 4 + [SILENT] * 8,
+    ),
+    "a tie is one held pitch": (
+        [attributes() + note("C", 5, 6) + note("D", 5, 2, tie=TIED), note("D", 5, 8)],
+        [72] * 12 + [74] * 20,
+    ),
+    "a second voice fills only what is silent": (
+        [attributes() + note("C", 5, 4) + rest(4) + BACK + note("A", 4, 6) + FORTH],
+        [72] * 8 + [69] * 4 + [SILENT] * 4,
+    ),
+    "a direction without a tempo": ([attributes() + LOUD + note("C", 5, 8)], [72] * 16),
+    "first note of a chord, no grace notes": (
+        [attributes() + note("B", 4, 0, grace=GRACE) + note("C", 5, 4)
+         + note("E", 5, 4, chord=CHORD) + note("D", 5, 4)],
+        [72] * 8 + [74] * 8,
+    ),
+    "a transposing part": ([attributes(extra=DOWN) + note("C", 5, 8)], [58] * 16),
+    "a step holds what sounds at its start": (
+        [attributes(8) + note("C", 5, 1) + note("D", 5, 1) + note("E", 5, 30)],
+        [72] + [76] * 15,
+    ),
+    "an incomplete measure shifts no voice": (
+        [attributes() + note("C", 5, 2), note("D", 5, 8)],
+        [72] * 4 + [SILENT] * 12 + [74] * 16,
+    ),
+}  # fmt: skip
 
 
-def test_notes_last_as_long_as_written(tmp_path):
-    line = attributes() + note("C", 5, 2) + note("D", 5, 1) + note("E", 5, 1) + note("F", 4, 4)
-    assert soprano_of(tmp_path, line) == [72] * 4 + [74] * 2 + [76] * 2 + [65] * 8
-
-
-def test_accidentals_and_rests(tmp_path):
-    line = attributes() + note("F", 4, 2, alter="1") + note("B", 4, 2, alter="-1") + rest(4)
-    assert soprano_of(tmp_path, line) == [66] * 4 + [70] * 4 + [SILENT] * 8
-
-
-def test_a_tie_is_one_held_pitch(tmp_path):
-    line = attributes() + note("C", 5, 6) + note("D", 5, 2, tie='<tie type="start"/>')
-    assert soprano_of(tmp_path, line, note("D", 5, 8)) == [72] * 12 + [74] * 20
-
-
-def test_a_second_voice_fills_only_what_is_silent(tmp_path):
-    line = (
-        attributes() + note("C", 5, 4) + rest(4) + "<backup><duration>8</duration></backup>"
-        + note("A", 4, 6) + "<forward><duration>2</duration></forward>"
-    )  # fmt: skip
-    assert soprano_of(tmp_path, line) == [72] * 8 + [69] * 4 + [SILENT] * 4
-
-
-def test_a_direction_without_a_tempo_is_passed_over(tmp_path):
-    loud = '<direction><sound dynamics="90"/></direction><sound/>'
-    assert soprano_of(tmp_path, attributes() + loud + note("C", 5, 8)) == [72] * 16
+@pytest.mark.parametrize("name", SOPRANOS)
+def test_measures_as_sixteenths(tmp_path, name):
+    measures, expected = SOPRANOS[name]
+    grid = read_chorale(write(tmp_path / "a.mxl", measures)).content
+    assert grid[:, 0].tolist() == expected
 
 
 def test_a_melody_has_a_run_from_each_interval_on():
@@ -133,24 +146,6 @@ def test_a_score_with_its_meters_tempos_and_ties(tmp_path):
     assert score.last_tick == 19 * unit
 
 
-def test_the_first_note_of_a_chord_and_no_grace_notes(tmp_path):
-    line = (
-        attributes() + note("B", 4, 0, grace="<grace/>") + note("C", 5, 4)
-        + note("E", 5, 4, chord="<chord/>") + note("D", 5, 4)
-    )  # fmt: skip
-    assert soprano_of(tmp_path, line) == [72] * 8 + [74] * 8
-
-
-def test_a_transposing_part_sounds_where_it_sounds(tmp_path):
-    extra = "<transpose><chromatic>-2</chromatic><octave-change>-1</octave-change></transpose>"
-    assert soprano_of(tmp_path, attributes(extra=extra) + note("C", 5, 8)) == [58] * 16
-
-
-def test_a_step_holds_what_sounds_at_its_start(tmp_path):
-    line = attributes(8) + note("C", 5, 1) + note("D", 5, 1) + note("E", 5, 30)
-    assert soprano_of(tmp_path, line) == [72] + [76] * 15
-
-
 def test_a_pickup_is_as_long_as_it_is_written(tmp_path):
     path = tmp_path / "a.mxl"
     pickup = f"<measure>{attributes(1)}{note('G', 4, 1)}</measure>"
@@ -158,11 +153,6 @@ def test_a_pickup_is_as_long_as_it_is_written(tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a.musicxml", f"<s>{f'<part>{pickup}{bar}</part>' * 4}</s>")
     assert read_chorale(path).content[:, 3].tolist() == [67] * 4 + [60] * 16
-
-
-def test_an_incomplete_measure_does_not_shift_a_voice(tmp_path):
-    lines = soprano_of(tmp_path, attributes() + note("C", 5, 2), note("D", 5, 8))
-    assert lines == [72] * 4 + [SILENT] * 12 + [74] * 16
 
 
 @pytest.mark.parametrize("parts", [1, 3, 5])
