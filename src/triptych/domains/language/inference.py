@@ -179,18 +179,12 @@ class LanguageModel(TaskScores, TrainedModel):
     def write_samples(
         self, options: LanguageSampleOptions, out: OutputFolder, report: ProgressFactory
     ) -> str:
-        """Sample texts and write each into a file, or write the labels of lines into one file."""
         if options.lines is not None:
             path = None if options.lines == STANDARD_INPUT else options.lines
             labels = self.classify(read_input_lines(path))
             rows = (f"{label}\t{probability:.4f}\n" for label, probability in labels)
             written = out.write(LABELS, "".join(rows).encode())
             return f"{counted(len(labels), 'label', 'labels')} in {written}"
-        if isinstance(self.settings.task, LabelledTask):
-            raise UserError(
-                f"a model of the task {type(self.settings.task).__name__} labels lines; expected "
-                "--lines FILE, or --lines - for standard input"
-            )
         progress = report("sampled tokens", at_most=True)
         texts = self.sample(**options.arguments_of(self.sample), progress=progress)
         for name, text in zip(options.output_names(), texts, strict=True):

@@ -170,8 +170,8 @@ class Task(Checked, ABC):
         prompt that does not fit.
         """
         raise UserError(
-            f"a model of the task {type(self).__name__} writes no text; expected one that was "
-            "trained with NextToken or MaskedTokens"
+            f"a model of the task {type(self).__name__} writes no text; expected --lines FILE with "
+            "lines to label, or a model that was trained with NextToken or MaskedTokens"
         )
 
     def further_scores(

@@ -49,13 +49,11 @@ class LanguageTrainingModule(TaskScores, TrainingModule):
         return [same_symbols("tokens", before, now, names)]
 
     def word_rows(self) -> WordRows:
-        """Return the embedding table and the pieces that are whole words."""
         parameters = self.model.named_parameters()
         table = next(weight for name, weight in parameters if name.endswith(TOKEN_WEIGHTS[0]))
         return WordRows(table, self.vocabulary.tokenizer.words)
 
     def log_samples(self, folder: Path) -> None:
-        """Write the task's table of examples or of sampled texts."""
         if self.shown is None:
             return
         seed = self.config.run.seed

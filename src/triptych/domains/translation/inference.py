@@ -232,7 +232,6 @@ class TranslationModel(LikelihoodScores, TrainedModel):
     def write_attention(
         self, options: TranslationAttentionOptions, out: OutputFolder, report: ProgressFactory
     ) -> str:
-        """Translate each sentence and write the attention weights of its translation."""
         model = self.full_model
         if options.encoder and not model.source_has_attention:
             raise UserError("this model reads the source without attention; expected no --encoder")

@@ -98,7 +98,6 @@ class NumberWords(SyntheticCorpus):
         return [value for _, value in heapq.nsmallest(self.train_size, keys)]
 
     def read(self, split: str) -> list[Pair]:
-        """Return each value of the split in the words of both languages."""
         try:
             from num2words import num2words  # optional dependency
         except ImportError:
@@ -153,7 +152,6 @@ class ReversedSentences(SyntheticCorpus, SyntheticSource):
         return NoisyCopy(self.n_words, self.change)
 
     def read(self, split: str) -> list[Pair]:
-        """Return the pairs of a split, the same at every call."""
         size = getattr(self, f"{split}_size")
         uniform = uniform_draws(self.seed, split, (size, 1 + 2 * self.max_words))
         n_lengths = self.max_words - self.min_words + 1
@@ -168,6 +166,5 @@ class ReversedSentences(SyntheticCorpus, SyntheticSource):
         return found
 
     def entropy(self) -> float:
-        """Return the entropy in nats per target token, ends included."""
         length = (self.min_words + self.max_words) / 2
         return length * self.noisy_copy.entropy() / (length + 1)

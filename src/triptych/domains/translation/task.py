@@ -77,7 +77,6 @@ class TranslationTrainingModule(LikelihoodScores, TrainingModule):
         ]
 
     def word_rows(self) -> WordRows:
-        """Return the embedding table of the source and its tokens that are whole words."""
         table = self.model.get_parameter("source_embedding.table.weight")
         return WordRows(table, self.tokenizers.source.words)
 
@@ -94,7 +93,6 @@ class TranslationTrainingModule(LikelihoodScores, TrainingModule):
         return total / count.clamp(min=1), count
 
     def generation_metrics(self) -> dict[str, float]:
-        """Return BLEU, chrF and exact match of the model's translations of `generated_pairs`."""
         if not self.generated_pairs:
             return {}
         sources = [source for source, _ in self.generated_pairs]

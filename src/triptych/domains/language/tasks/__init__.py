@@ -1,1 +1,1 @@
-"""Tasks, each with its examples, its loss and its scores; `base` has the interface."""
+"""Tasks, each with its examples, its loss and its scores."""

@@ -209,7 +209,6 @@ class LabelledTask(Task):
         vocabulary: Vocabulary,
         seed: int,
     ) -> list[dict[str, str]]:
-        """Return what the model reads, the label that it predicts and the right one."""
         count = min(SHOWN, len(examples))
         symbols = vocabulary.tokenizer.symbols
         batch = to_device(examples.batch(range(count), None), device_of(model))
@@ -316,6 +315,5 @@ class MultipleChoice(LabelledTask):
         return [(texts[0], candidate) for candidate in texts[1:]]
 
     def labels(self, source: Source) -> tuple[str, ...]:
-        """Return the numbers of the candidates from 1."""
         first = source.items("train")[0]
         return tuple(str(number) for number in range(1, len(first.texts)))

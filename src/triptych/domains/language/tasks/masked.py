@@ -124,7 +124,6 @@ class MaskedTokens(MaskRates, Task):
     def table(
         self, model: MaskedTokenModel, examples: MaskedExamples, vocabulary: Vocabulary, seed: int
     ) -> list[dict[str, str]]:
-        """Return what the model reads, the tokens that it predicts and the right ones."""
         symbols, device, rows = vocabulary.tokenizer.symbols, device_of(model), []
         for item in range(min(SHOWN, len(examples))):
             batch = to_device(examples.batch([item], None), device)

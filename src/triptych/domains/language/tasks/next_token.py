@@ -76,7 +76,6 @@ class NextToken(Task):
     def table(
         self, model: DecoderOnly, examples: Windows, vocabulary: Vocabulary, seed: int
     ) -> list[dict[str, str]]:
-        """Return sampled texts."""
         length = int(examples.lengths.max())
         rows = continue_text(model, [], SampleRequest(SHOWN, length, seed=seed), vocabulary)
         return [{"text": text} for text in vocabulary.tokenizer.decode_batch(rows)]
@@ -89,7 +88,6 @@ class NextToken(Task):
         request: SampleRequest,
         most: int,
     ) -> list[list[int]]:
-        """Return continuations of the prompt, with it."""
         tokens, length = vocabulary.tokenizer.encode(prompt), request.length
         if not len(tokens) < length <= most:
             raise UserError(
