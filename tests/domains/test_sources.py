@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from dataclass_rules import changeable_dataclasses
 
+from triptych.domains.music.sources.chorales import CopiedMotifs
+from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
+from triptych.domains.pictures.sources import CopiedRows
 from triptych.domains.synthetic import NoisyCopy, SyntheticSource, known_entropy, uniform_draws
+from triptych.domains.translation.synthetic import ReversedSentences
 
 
 def test_every_outcome_of_a_copy_has_its_probability() -> None:
@@ -40,6 +46,35 @@ def test_draws_are_for_ever_and_every_split_has_its_own() -> None:
     assert not np.isin(uniform_draws(0, "test", (3, 2)), drawn).any()
     assert not np.isin(uniform_draws(1, "train", (3, 2)), drawn).any()
     assert 0 <= drawn.min() <= drawn.max() < 1
+
+
+def rows(source: CopiedRows, split: str) -> list[bytes]:
+    return [bytes(image.flatten().numpy()) for image in source.load(split).pixels]
+
+
+def motifs(source: CopiedMotifs, split: str) -> list[bytes]:
+    return [piece.content.tobytes() for piece in source.load(split, ChoraleTokenizer())]
+
+
+@pytest.mark.parametrize(
+    ("source", "items"),
+    [
+        (CopiedRows(), rows),
+        (CopiedMotifs(), motifs),
+        (ReversedSentences(min_words=8), lambda source, split: source.items(split)),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_splits_are_the_same_every_time_and_differ(source: Any, items: Any) -> None:
+    sizes = {"train_size": 300, "validation_size": 200, "test_size": 200}
+    source = replace(source, **sizes)
+    found = {split: items(source, split) for split in ("train", "validation", "test")}
+    assert [len(set(items)) for items in found.values()] == [300, 200, 200]
+    assert len(set().union(*found.values())) == 700
+    more = replace(source, train_size=500)
+    assert items(more, "train")[:300] == found["train"]
+    assert items(more, "test") == found["test"]
+    assert items(replace(source, seed=1), "test") != found["test"]
 
 
 class Coin(SyntheticSource):

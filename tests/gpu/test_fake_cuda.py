@@ -61,5 +61,10 @@ def test_a_wait_and_a_second_device_are_found() -> None:
     layer = layer_of(Relative(4), WIDTH, HEADS, (8,))
     with fake_cuda(layer), pytest.raises(DataDependentOutputException):
         torch.zeros(1, device="cuda").item()
-    with fake_cuda(layer), pytest.raises(Exception, match="device"):
-        torch.zeros(8, 8) + torch.zeros(8, 8, device="cuda")
+    for fault in (
+        lambda x: x + torch.zeros(8, 8),
+        lambda x: x.masked_fill(torch.zeros(8, 8, dtype=torch.bool), 0.0),
+        lambda x: x.cpu(),
+    ):
+        with fake_cuda(layer), pytest.raises(Exception, match=r"(?i)device|aten._?to"):
+            fault(torch.zeros(8, 8, device="cuda"))

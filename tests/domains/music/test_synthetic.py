@@ -76,26 +76,6 @@ def test_the_draw_follows_the_law():
     assert close((step[:, 2:] != 0) & (step[:, :-2] != 0), 0.25**2)
 
 
-def test_splits_are_the_same_every_time_and_differ():
-    source = CopiedMotifs(train_size=300, validation_size=200, test_size=200)
-    seen = [
-        {piece.content.tobytes() for piece in source.load(split, CHORALES)}
-        for split in ("train", "validation", "test")
-    ]
-    assert [len(pieces) for pieces in seen] == [300, 200, 200]
-    assert not seen[0] & seen[1]
-    assert not seen[0] & seen[2]
-    assert not seen[1] & seen[2]
-    more = replace(source, train_size=500)
-    for few, many in zip(
-        source.load("train", CHORALES), more.load("train", CHORALES), strict=False
-    ):
-        assert few.name == many.name
-        assert np.array_equal(few.content, many.content)
-    other = replace(source, seed=1).load("test", CHORALES)
-    assert not np.array_equal(other[0].content, source.load("test", CHORALES)[0].content)
-
-
 def test_every_voice_can_be_sung_and_played():
     pieces = CopiedMotifs(train_size=50).load("train", CHORALES)
     for piece in pieces:

@@ -71,21 +71,6 @@ def test_the_draw_follows_the_law() -> None:
     assert close((step[:, 1:] != 0) & (step[:, :-1] != 0), 0.25**2)
 
 
-def test_splits_are_the_same_every_time_and_differ() -> None:
-    source = CopiedRows(train_size=300, validation_size=200, test_size=200)
-    splits = {s: source.load(s).pixels for s in ("train", "validation", "test")}
-    seen = [set(map(bytes, pixels.flatten(1).numpy())) for pixels in splits.values()]
-    assert [len(images) for images in seen] == [300, 200, 200]
-    assert not seen[0] & seen[1]
-    assert not seen[0] & seen[2]
-    assert not seen[1] & seen[2]
-    again = CopiedRows(train_size=500, validation_size=200, test_size=200)
-    assert torch.equal(again.load("train").pixels[:300], splits["train"])
-    assert torch.equal(again.load("test").pixels, splits["test"])
-    other = CopiedRows(train_size=300, validation_size=200, test_size=200, seed=1)
-    assert not torch.equal(other.load("test").pixels, splits["test"])
-
-
 class Perfect(nn.Module):
     """A model that knows the law of TINY."""
 

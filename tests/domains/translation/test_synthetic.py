@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -164,18 +163,6 @@ def test_the_draw_follows_the_law() -> None:
         for word, said in zip(reversed(source), target, strict=True)
     )
     assert close(steps, {0: 0.75, 1: 0.25 / 3, 2: 0.25 / 3, 3: 0.25 / 3})
-
-
-def test_splits_are_the_same_every_time_and_differ() -> None:
-    corpus = ReversedSentences(min_words=8, train_size=300, validation_size=200, test_size=200)
-    seen = [set(corpus.items(split)) for split in corpus.splits()]
-    assert [len(pairs) for pairs in seen] == [300, 200, 200]
-    assert not seen[0] & seen[1]
-    assert not seen[0] & seen[2]
-    assert not seen[1] & seen[2]
-    assert replace(corpus, train_size=500).items("train")[:300] == corpus.items("train")
-    assert replace(corpus, train_size=500).items("test") == corpus.items("test")
-    assert replace(corpus, seed=1).items("test") != corpus.items("test")
 
 
 @pytest.fixture(scope="module")
