@@ -15,6 +15,7 @@ from triptych.core.layers import GELU
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.state import ForwardContext, Memory
 from triptych.core.transformer import Stack, TransformerConfig
+from triptych.core.universal import Halting, Universal
 
 
 def config(*, recompute: bool, **more: Any) -> TransformerConfig:
@@ -66,10 +67,12 @@ def test_gradients_of_a_decoder_do_not_change(example: Example) -> None:
     assert_the_same(both[0], both[1], x, token_ids=torch.randint(-1, 8, x.shape[:2]))
 
 
-def test_gradients_of_encoder_and_memory_do_not_change() -> None:
-    encoders = [config(recompute=recompute).encoder((9,)) for recompute in (False, True)]
+@pytest.mark.parametrize("more", [{}, {"depth": Universal(Halting())}], ids=["", "universal"])
+def test_gradients_of_encoder_and_memory_do_not_change(more: dict[str, Any]) -> None:
+    configs = [config(recompute=recompute, **more) for recompute in (False, True)]
+    encoders = [each.encoder((9,)) for each in configs]
     assert_the_same(*encoders, torch.randn(2, 9, 12, dtype=torch.float64))
-    both = [config(recompute=recompute).decoder((9,), cross=True) for recompute in (False, True)]
+    both = [each.decoder((9,), cross=True) for each in configs]
     x, memory = (torch.randn(2, length, 12, dtype=torch.float64) for length in (9, 5))
     assert_the_same(*both, x, memory)
 

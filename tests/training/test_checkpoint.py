@@ -43,9 +43,8 @@ def test_round_trip_opens_with_weights_only(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o666 & ~mask
 
 
-@pytest.mark.parametrize("fault", ["torch.save", "fsync", "replace"])
 def test_fault_in_the_middle_leaves_the_former_file_whole(
-    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.ckpt"
     AtomicCheckpointIO().save_checkpoint(content(), path)
@@ -55,13 +54,7 @@ def test_fault_in_the_middle_leaves_the_former_file_whole(
         file.write(b"half")
         raise OSError(28, "No space left on device")
 
-    def fail(*_: Any) -> None:
-        raise OSError(5, "Input/output error")
-
-    if fault == "torch.save":
-        monkeypatch.setattr(torch, "save", half)
-    else:
-        monkeypatch.setattr(os, fault, fail)
+    monkeypatch.setattr(torch, "save", half)
     with pytest.raises(SaveFailed, match=r"a\.ckpt could not be written") as error:
         AtomicCheckpointIO().save_checkpoint(content(2.0), path)
     monkeypatch.undo()

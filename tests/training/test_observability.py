@@ -94,12 +94,3 @@ def test_callbacks_and_loggers_are_options_of_the_command_line(tmp_path: Path) -
     assert type(timer).__name__ == "Timer"
     assert isinstance(found["logger"], CSVLogger)
     assert found["profiler"] == "simple"
-
-
-def test_a_run_with_tensorboard(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    from pytorch_lightning.loggers import TensorBoardLogger
-
-    run(tmp_path, logger=TensorBoardLogger(tmp_path / "events"))
-    assert list((tmp_path / "events").rglob("events.out.tfevents.*"))
-    assert rows(tmp_path)

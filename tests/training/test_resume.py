@@ -170,21 +170,16 @@ def test_two_cuts_one_after_the_other(plain_run: Uncut, tmp_path: Path) -> None:
     assert_equal_runs(uncut, first, third)
 
 
-@pytest.mark.parametrize("steps", [3, 4, 7])
-def test_finished_run_goes_on_when_more_steps_are_asked(
-    plain_run: Uncut, steps: int, tmp_path: Path
+@pytest.mark.parametrize(
+    ("variant", "steps"), [("plain", 4), ("plain", 7), ("epochs", 3), ("limited", 3)]
+)
+def test_a_run_that_ended_goes_on_when_more_steps_are_asked(
+    variant: str, steps: int, tmp_path: Path
 ) -> None:
-    uncut, _ = plain_run
-    first = go(tmp_path, "more", settings(max_steps=steps), uneven=False)
-    second = go(tmp_path, "more", settings(), uneven=False, resume=True)
-    assert_equal_runs(uncut, first, second)
-
-
-@pytest.mark.parametrize("variant", ["epochs", "limited"])
-def test_a_run_that_ended_inside_an_epoch_goes_on(variant: str, tmp_path: Path) -> None:
+    """At a validation, at the end of an epoch and inside one."""
     more, uneven = VARIANTS[variant]
     uncut = go(tmp_path, "uncut", settings(**more), uneven=uneven)
-    first = go(tmp_path, "more", settings(**{**more, "max_steps": 3}), uneven=uneven)
+    first = go(tmp_path, "more", settings(**{**more, "max_steps": steps}), uneven=uneven)
     second = go(tmp_path, "more", settings(**more), uneven=uneven, resume=True)
     assert_equal_runs(uncut, first, second)
     assert rows(tmp_path, "more") == rows(tmp_path, "uncut")
@@ -263,15 +258,6 @@ def test_resuming_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"nothing to resume.*checkpoints"):
         go(tmp_path, "a", settings(), uneven=False, resume=True)
     assert not (tmp_path / "a").exists()
-
-
-def test_second_run_into_the_same_folder_is_refused(tmp_path: Path) -> None:
-    go(tmp_path, "a", settings(max_steps=4), uneven=False)
-    before = {path: path.read_bytes() for path in (tmp_path / "a").rglob("*") if path.is_file()}
-    with pytest.raises(UserError, match=r"--resume.*--run\.name"):
-        go(tmp_path, "a", settings(max_steps=4), uneven=False)
-    after = {path: path.read_bytes() for path in (tmp_path / "a").rglob("*") if path.is_file()}
-    assert after == before
 
 
 def test_damaged_last_checkpoint_falls_back_to_the_best(

@@ -215,24 +215,6 @@ def test_unwritable_folder_is_refused_before_training(tmp_path: Path) -> None:
     assert task.seen == []
 
 
-def test_patience_ends_the_run(tmp_path: Path) -> None:
-    class Flat(ToyTask):
-        def metrics(self, totals: dict[str, float]) -> dict[str, float]:
-            return {"nats_per_token": 1.0}
-
-    task = Flat()
-    trainer = {
-        "max_steps": 100,
-        "val_check_interval": 2,
-        "check_val_every_n_epoch": None,
-        "accelerator": "cpu",
-    }
-    config = RunConfig(name="toy", directory=str(tmp_path), wandb="off", early_stopping_patience=2)
-    train(task, train_loader(), validation_loader(), config, trainer)
-    assert len(task.seen) == 6
-    assert read_checkpoint(tmp_path / "toy/checkpoints/last.ckpt")["triptych"]["step"] == 6
-
-
 def test_sigint_ends_with_130_and_a_sentence(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGINT)  # a shell's background job ignores it
     with pytest.raises(Interrupted, match=r"SIGINT ended the run after step 2.*--resume") as error:
