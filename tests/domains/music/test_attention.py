@@ -157,6 +157,9 @@ def test_a_picture_is_drawn(query, monkeypatch):
     drawn = np.argsort(share)[::-1][: attention.MAX_ARCS]
     drawn = [t for t in drawn if found.pitches[t] >= 0 and share[t] >= attention.MIN_ARC]
     assert len(roll.patches) == len(drawn)
+    sounding = found.pitches[found.pitches >= 0]
+    low, high = roll.get_ylim()
+    assert low < sounding.min() <= sounding.max() < high, "every note is inside"
     points = [tuple(line.get_xydata()[0]) for line in roll.lines]
     assert points == [(found.seconds[t], found.pitches[t]) for t in [*drawn, -1]]
     notes = sum(line.get_segments()[0][1][0] > times[0] for line in roll.collections)

@@ -7,7 +7,10 @@ import pytest
 
 from triptych.domains.music.musicxml import read_musicxml
 from triptych.domains.music.notes import SILENT
+from triptych.domains.music.sources import music21
+from triptych.domains.music.sources.base import SPLITS
 from triptych.domains.music.sources.music21 import PHRASE, corpus_files, melody_runs, read_chorale
+from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.errors import UserError
 
 needs_music21 = pytest.mark.skipif(
@@ -139,11 +142,56 @@ def test_a_score_with_its_meters_tempos_and_ties(tmp_path):
         (79, 0, 1, 0, 0, 80), (76, 1, 7, 0, 0, 80), (72, 1, 9, 0, 0, 80), (76, 9, 13, 0, 0, 80),
         (72, 13, 19, 0, 0, 80), (57, 0, 1, 1, 0, 80), (57, 1, 7, 1, 0, 80),
     ]  # fmt: skip
-    assert [part.name for part in score.parts] == ["flute", "horn"]
+    assert [(part.name, part.is_drum) for part in score.parts] == [
+        ("flute", False), ("horn", False)
+    ]  # fmt: skip
     assert [(at / unit, tempo) for at, tempo in score.tempos] == [(0, 666_667), (5, 1_000_000)]
     meters = [(at / unit, *meter) for at, *meter in score.time_signatures]
     assert meters == [(0, 1, 8), (1, 3, 4), (13, 6, 8)]
     assert score.last_tick == 19 * unit
+
+
+def test_each_measure_has_the_meter_of_its_length(tmp_path):
+    """In quarters 4, 2 1/2, 3, 3/4 (no eighths, so no meter), 4; then 3/4, 3/4, 3+2/8, 3/4."""
+
+    def meter(beats, unit):
+        return f"<time><beats>{beats}</beats><beat-type>{unit}</beat-type></time>"
+
+    units = [16, 10, 12, 3, 16, 12, 12, 10, 12]
+    extras = {5: meter(3, 4), 7: meter("3+2", 8)}
+    lines = [
+        (attributes(4, extras.get(n, "")) if n in (0, *extras) else "") + note("C", 5, length)
+        for n, length in enumerate(units)
+    ]
+    score = read_musicxml(write(tmp_path / "a.mxl", lines, parts=1), name="a")
+    quarters = [(at / score.ticks_per_quarter, *two) for at, *two in score.time_signatures]
+    assert quarters == [
+        (0, 4, 4), (4, 5, 8), (6.5, 3, 4), (10.25, 4, 4), (14.25, 3, 4), (20.25, 5, 8),
+        (22.75, 3, 4),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_the_settings_of_a_tune_are_in_one_split(tmp_path, monkeypatch, share):
+    """One melody in two keys, and three others; the rest of the corpus is another composer's."""
+    random = np.random.default_rng(0)
+    tunes = ["".join(note(x, 4, 1) for x in random.choice([*"CDEFGAB"], 40)) for _ in range(4)]
+    lower = "<transpose><chromatic>-3</chromatic></transpose>"
+    for number, tune in enumerate([tunes[0], *tunes]):
+        line = attributes(4, lower if number == 1 else "") + tune
+        write(tmp_path / f"b{number}.mxl", [line])
+    monkeypatch.setattr(music21, "corpus_files", lambda composer: sorted(tmp_path.iterdir()))
+    music21._all_chorales.cache_clear()
+    source = music21.Music21Chorales(validation_share=share, test_share=0.0)
+    try:
+        found = {s: [p.name for p in source.load(s, ChoraleTokenizer())] for s in SPLITS}
+    finally:
+        music21._all_chorales.cache_clear()
+    assert sorted(name for names in found.values() for name in names) == [f"b{n}" for n in range(5)]
+    assert found["test"] == []
+    for name, of in (("b0", "b0"), ("b1", "b0"), ("b2", "b2"), ("b3", "b3"), ("b4", "b4")):
+        assert name in found[source.split_of(of.encode())]
+    assert bool(found["validation"]) == (share > 0)
 
 
 def test_a_pickup_is_as_long_as_it_is_written(tmp_path):

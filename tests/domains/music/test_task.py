@@ -213,17 +213,17 @@ def test_voice_and_meter_are_added_to_the_position_encoding(positions, kind, exp
 
 
 @pytest.mark.parametrize(
-    ("voices", "metre", "cycles"),
+    ("options", "cycles"),
     [
-        (True, True, [(1, 4), (4, 4), (4, 16)]),
-        (True, False, [(1, 4)]),
-        (False, True, [(4, 4), (4, 16)]),
-        (False, False, []),
+        ({}, [(1, 4), (4, 4), (4, 16)]),
+        ({"meter_embedding": False}, [(1, 4)]),
+        ({"voice_embedding": False}, [(4, 4), (4, 16)]),
+        ({"voice_embedding": False, "meter_embedding": False}, []),
     ],
 )
-def test_voice_and_meter_embeddings_are_chosen_one_by_one(voices, metre, cycles):
+def test_voice_and_meter_embeddings_are_left_out_one_by_one(options, cycles):
     sizes = TransformerConfig(n_layers=1, d_model=16, n_heads=2, feed_forward=GELU(16))
-    config = ModelConfig(sizes, voice_embedding=voices, meter_embedding=metre)
+    config = ModelConfig(sizes, **options)
     modules = config.build(length=64).modules()
     embeddings = [part for part in modules if isinstance(part, MetricalEmbedding)]
     assert [cycle for part in embeddings for cycle in part.cycles] == cycles
