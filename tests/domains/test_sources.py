@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dataclass_rules import changeable_dataclasses
+from dataclass_rules import changeable_dataclasses, positional_options
 
 from triptych.domains.music.sources.chorales import CopiedMotifs
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
@@ -92,3 +92,4 @@ def test_the_entropy_of_synthetic_sources_alone_is_known() -> None:
 
 def test_values_of_this_package_cannot_be_changed() -> None:
     assert not changeable_dataclasses("triptych.domains")
+    assert not positional_options("triptych.domains")

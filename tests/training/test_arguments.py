@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from dataclass_rules import changeable_dataclasses
+from dataclass_rules import changeable_dataclasses, names_of_many_defaults, positional_options
 
 from triptych.errors import UserError
 from triptych.training.engine import devices
@@ -80,3 +80,5 @@ def test_asked_precision_is_taken_and_fp16_needs_cuda(monkeypatch: pytest.Monkey
 
 def test_values_of_this_package_cannot_be_changed() -> None:
     assert not changeable_dataclasses("triptych.training")
+    assert not positional_options("triptych.training")
+    assert not names_of_many_defaults("triptych.training")

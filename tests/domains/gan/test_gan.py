@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from dataclass_rules import changeable_dataclasses
+from dataclass_rules import changeable_dataclasses, names_of_many_defaults, positional_options
 from pytorch_lightning import Callback
 from torch import nn
 
@@ -380,3 +380,5 @@ def test_a_shipped_config_builds_and_generates(path: str, shape: tuple[int, int,
 
 def test_values_of_this_package_cannot_be_changed() -> None:
     assert not changeable_dataclasses("triptych.domains.gan")
+    assert not positional_options("triptych.domains.gan")
+    assert not names_of_many_defaults("triptych.domains.gan")

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from dataclass_rules import changeable_dataclasses
+from dataclass_rules import changeable_dataclasses, names_of_many_defaults, positional_options
 
 from triptych.domains.image.metrics import histogram_bits_per_dim
 
@@ -27,3 +27,6 @@ def test_histogram_that_saw_nothing_is_uniform() -> None:
 
 def test_values_of_this_package_cannot_be_changed() -> None:
     assert not changeable_dataclasses("triptych.domains.image")
+    assert not positional_options("triptych.domains.image")
+    found = names_of_many_defaults("triptych.domains.image")
+    assert found == {"count"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from dataclass_rules import changeable_dataclasses
+from dataclass_rules import changeable_dataclasses, names_of_many_defaults, positional_options
 
 from triptych.core.models.sequence_vector import SequenceTaskModel
 from triptych.domains.language.data import LabelledExamples, join_texts
@@ -290,3 +290,6 @@ def test_the_overlap_of_words_finds_the_candidate_with_the_shared_word() -> None
 
 def test_values_of_this_package_cannot_be_changed() -> None:
     assert not changeable_dataclasses("triptych.domains.language")
+    assert not positional_options("triptych.domains.language")
+    found = names_of_many_defaults("triptych.domains.language")
+    assert found == {"count", "directory"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from dataclass_rules import changeable_dataclasses
+from dataclass_rules import changeable_dataclasses, names_of_many_defaults, positional_options
 
 from triptych.domains.music.midi import instruments, new_midi
 from triptych.domains.music.notes import DRUMS, Notes, on_grid, one_string_per_key, voice_grid
@@ -41,3 +41,6 @@ def test_a_string_sounds_once_in_each_part() -> None:
 
 def test_values_of_this_package_cannot_be_changed() -> None:
     assert not changeable_dataclasses("triptych.domains.music")
+    assert not positional_options("triptych.domains.music")
+    found = names_of_many_defaults("triptych.domains.music")
+    assert found == {"count"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from dataclass_rules import changeable_dataclasses
+from dataclass_rules import changeable_dataclasses, names_of_many_defaults, positional_options
 from PIL import Image
 
 from triptych.domains.pictures import render
@@ -56,3 +56,6 @@ def test_the_file_holds_the_array(tmp_path: Path, channels: int) -> None:
 
 def test_values_of_this_package_cannot_be_changed() -> None:
     assert not changeable_dataclasses("triptych.domains.pictures")
+    assert not positional_options("triptych.domains.pictures")
+    found = names_of_many_defaults("triptych.domains.pictures")
+    assert found == {"validation_size"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import sacrebleu
-from dataclass_rules import changeable_dataclasses
+from dataclass_rules import changeable_dataclasses, names_of_many_defaults, positional_options
 
 from triptych.domains.translation.metrics import score_translations
 from triptych.domains.translation.sources import ParallelText
@@ -47,3 +47,6 @@ def test_empty_translations_count_as_lines() -> None:
 
 def test_values_of_this_package_cannot_be_changed() -> None:
     assert not changeable_dataclasses("triptych.domains.translation")
+    assert not positional_options("triptych.domains.translation")
+    found = names_of_many_defaults("triptych.domains.translation")
+    assert found == {"directory", "source_language", "target_language", "tokenizer", "train_size"}
