@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,10 +16,24 @@ from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.state import Memory, ProjectedMemory
 
 
-class CrossAttention(nn.Module):
+class MemoryAttention(nn.Module, ABC):
+    """Attention to a memory, which decoding projects once per sentence and reads in every step."""
+
+    @abstractmethod
+    def project_memory(self, memory: Memory) -> ProjectedMemory:
+        """Keys and values of a memory [B, K, D], and its mask."""
+
+    @abstractmethod
+    def weights(self, x: Tensor, memory: ProjectedMemory) -> Tensor:
+        """Attention weights, without dropout: x [B, L, D] -> [B, H, L, K].
+
+        Rows add up to 1.
+        """
+
+
+class CrossAttention(MemoryAttention):
     """Queries from one sequence, keys and values from another (Vaswani et al. 2017, 3.2.3).
 
-    Decoding projects the memory once per sentence (`project_memory`) and reads it in every step.
     dropout: share of the attention weights that training drops.
     """
 
@@ -31,7 +46,6 @@ class CrossAttention(nn.Module):
         self.out_proj = nn.Linear(d_model, d_model)
 
     def project_memory(self, memory: Memory) -> ProjectedMemory:
-        """Keys and values [B, H, K, E] of a memory [B, K, D], and its mask."""
         k, v = rearrange(
             self.kv_proj(memory.features), "b k (two h e) -> two b h k e", two=2, h=self.n_heads
         ).unbind(0)  # 2 x [B, H, K, E]
@@ -53,10 +67,7 @@ class CrossAttention(nn.Module):
         return out
 
     def weights(self, x: Tensor, memory: ProjectedMemory) -> Tensor:
-        """Attention weights from the definition, without dropout: x [B, L, D] -> [B, H, L, K].
-
-        Rows add up to 1, or to 0 where all of the memory is padding.
-        """
+        """From the definition; rows add up to 0 where all of the memory is padding."""
         q = rearrange(self.q_proj(x), "b l (h e) -> b h l e", h=self.n_heads)
         mask = None if memory.real is None else memory.real[:, None, None, :]  # [B, 1, 1, K]
         return attention_weights(q, memory.keys, mask)
@@ -76,21 +87,21 @@ class CapturedAttention:
 def capture_attention(model: nn.Module) -> Iterator[CapturedAttention]:
     """Capture the weights of all attention below `model` in passes over whole sequences.
 
-    The weights come from the definition (`MultiHeadAttention.weights`, `CrossAttention.weights`).
+    The weights come from the definition (`MultiHeadAttention.weights`, `MemoryAttention.weights`).
     Memory grows with the square of the length for every layer and head: give one block of a large
     model. Decoding steps are not for capture: they would give cross-attention alone.
     """
     captured = CapturedAttention()
 
     def capture(layer: Any, arguments: tuple[Any, ...]) -> None:
-        is_cross = isinstance(layer, CrossAttention)
+        is_cross = isinstance(layer, MemoryAttention)
         kept = captured.cross if is_cross else captured.self_attention
         kept.append(layer.weights(*arguments[:2]).detach())
 
     handles = [
         layer.register_forward_pre_hook(capture)
         for layer in model.modules()
-        if isinstance(layer, MultiHeadAttention | CrossAttention)
+        if isinstance(layer, MultiHeadAttention | MemoryAttention)
     ]
     try:
         yield captured

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from triptych.core.attention.cross import MemoryAttention, capture_attention
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.base import NO_CONDITION, Condition, inverted
@@ -107,7 +108,7 @@ class RecurrentEncoder(nn.Module):
         return states, torch.cat([part.flatten(2) for part in joined]).transpose(0, 1)
 
 
-class LuongAttention(nn.Module):
+class LuongAttention(MemoryAttention):
     """Global attention and the attentional vector (section 3.1, equations 5 and 7)."""
 
     def __init__(self, d_model: int, score: Score) -> None:
@@ -117,22 +118,22 @@ class LuongAttention(nn.Module):
         self.out_proj = nn.Linear(2 * d_model, d_model, bias=False)
 
     def project_memory(self, memory: Memory) -> ProjectedMemory:
-        """Keys W_a h_s and values h_s of the memory, and its mask."""
+        """Keys W_a h_s and values h_s of the memory, [B, K, D] each, and its mask."""
         return ProjectedMemory(self.memory_proj(memory.features), memory.features, memory.real)
 
     def weights(self, h: Tensor, memory: ProjectedMemory) -> Tensor:
-        """Attention weights of decoder states [R, P, D], W adjacent rows per source: [R, P, K]."""
+        """Of decoder states h [R, P, D], W adjacent rows per source: [R, 1, P, K]."""
         queries = h.unflatten(0, (len(memory.keys), -1))  # [B, W, P, D]
         logits = queries @ memory.keys.mT.unsqueeze(1)  # [B, W, P, K]
         if memory.real is not None:
             logits = logits.masked_fill(~memory.real[:, None, None], -torch.inf)
         weights: Tensor = logits.softmax(-1)  # [B, W, P, K]
-        return weights.flatten(0, 1)  # [R, P, K]
+        return weights.flatten(0, 1).unsqueeze(1)  # [R, 1, P, K]
 
     def forward(self, h: Tensor, memory: ProjectedMemory) -> Tensor:
         """tanh(W_c [c; h]) of decoder states h [R, P, D] and their contexts c: [R, P, D]."""
         values = memory.values.unsqueeze(1)  # [B, 1, K, D]
-        weights = self.weights(h, memory).unflatten(0, (len(values), -1))  # [B, W, P, K]
+        weights = self.weights(h, memory).squeeze(1).unflatten(0, (len(values), -1))  # [B, W, P, K]
         context = (weights @ values).flatten(0, 1)  # [R, P, D]
         vector: Tensor = self.out_proj(torch.cat([context, h], dim=-1)).tanh()  # [R, P, D]
         return vector
@@ -284,15 +285,9 @@ class RecurrentEncoderDecoder(SequenceToSequence):
         self, source: Tensor, target_input: Tensor, layer: int | None = None
     ) -> AttentionWeights:
         """As in `SequenceToSequence`; neither text has attention to itself."""
-        captured: list[Tensor] = []
-        handle = self.decoder.attention.register_forward_pre_hook(
-            lambda module, inputs: captured.append(module.weights(*inputs).detach())
-        )
-        try:
+        with capture_attention(self.decoder) as captured:
             self.features(source, None, target_input)
-        finally:
-            handle.remove()
-        return AttentionWeights(torch.cat(captured, dim=1).unsqueeze(1))  # [B, 1, L, K]
+        return AttentionWeights(torch.cat(captured.cross, dim=2))  # [B, 1, L, K]
 
     def _advance(self, tokens: Tensor, state: DecodingState[Recurrence]) -> Tensor:
         """Read tokens int64 [B, P] after those in the state, in place: logits [B, P, V]."""
