@@ -19,6 +19,20 @@ MIN_EFFECTIVE_SHARE = 0.5
 """Effective share of the particles below which they are drawn anew."""
 
 
+def _with_known(model: AutoregressiveModel, request: SampleRequest) -> tuple[SampleRequest, Given]:
+    """The request for this model, and the values that it gives; ValueError for what none serves."""
+    request = on_model(model, request)
+    temperature = request.sampling.temperature
+    if request.given is None:
+        raise ValueError("the request gives no known values")
+    if request.sampling != Sampling(temperature=temperature):
+        raise ValueError("known values after unknown ones allow no top_k and no top_p")
+    changed = temperature != 1 or request.constraint is not None
+    if changed and not isinstance(model.head, CategoricalHead):
+        raise ValueError("a temperature other than 1 and a constraint need a categorical head")
+    return request, request.given
+
+
 @torch.no_grad()
 def particle_filter(
     model: AutoregressiveModel, request: SampleRequest, *, particles: int, n_prefix: int = 0
@@ -38,15 +52,8 @@ def particle_filter(
     one particle it is that of `generate`. The estimate of p is unbiased, so that of log p is on
     average too low; it is exact where the known values come first.
     """
-    request = on_model(model, request)
-    given, constraint, generator = request.given, request.constraint, request.generator
-    temperature, previous = request.sampling.temperature, request.previous
-    if given is None:
-        raise ValueError("a particle filter needs known values")
-    if request.sampling != Sampling(temperature=temperature):
-        raise ValueError("a particle filter takes no top_k and no top_p")
-    if (temperature != 1 or constraint is not None) and not isinstance(model.head, CategoricalHead):
-        raise ValueError("a temperature other than 1 and a constraint need a categorical head")
+    request, given = _with_known(model, request)
+    constraint, generator, previous = request.constraint, request.generator, request.previous
     batch, length = given.known.shape
     n, device = particles, given.values.device
     copies = Given(*(part.repeat_interleave(n, 0) for part in (given.values, given.known)))
@@ -73,7 +80,7 @@ def particle_filter(
                 predicted = runner.prefill(values[:, :t], previous)  # [B n, 1, Z]
             else:
                 predicted = runner.step(values, t)  # [B n, 1, Z]
-            parameters = predicted[:, 0] if temperature == 1 else predicted[:, 0] / temperature
+            parameters = predicted[:, 0] / request.sampling.temperature  # [B n, Z]
             allowed = parameters
             if constraint is not None:
                 allowed = parameters.masked_fill(constraint(values[:, :t]), -torch.inf)
@@ -113,24 +120,17 @@ def resample(
     (Hastings 1970): with probability min(1, r), where r is the ratio of new to old probability of
     all values that were not proposed. Rows accept independently.
     """
-    request = on_model(model, request)
-    given, temperature, generator = request.given, request.sampling.temperature, request.generator
-    if given is None:
-        raise ValueError("resampling needs known values")
-    sampling = Sampling(temperature=temperature)
-    if request.constraint is not None or sampling != request.sampling:
-        raise ValueError("resampling takes no constraint, no top_k and no top_p")
-    if temperature != 1 and not isinstance(model.head, CategoricalHead):
-        raise ValueError("resampling at a temperature other than 1 needs a categorical head")
+    request, given = _with_known(model, request)
+    if request.constraint is not None:
+        raise ValueError("resampling takes no constraint")
+    sampling, generator = request.sampling, request.generator
     values, known = given.values.clone(), given.known
     batch, length = known.shape
 
     def nll_of(values: Tensor) -> Tensor:
         """Negative log-likelihood of each position at the temperature, float64 [B, L]."""
         parameters = model(values, request.previous, request.condition)  # [B, L, Z]
-        if temperature != 1:
-            parameters = parameters / temperature
-        return model.head.nll(parameters, values).double()
+        return model.head.nll(parameters / sampling.temperature, values).double()
 
     unknown_anywhere = (~known).any(0).tolist()
     accepted, n_proposals = torch.zeros((), device=values.device), 0
