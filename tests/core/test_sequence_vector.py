@@ -11,9 +11,8 @@ from triptych.core.layers import GELU
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_only import EncoderOnly, Pooler
 from triptych.core.models.sequence_vector import (
-    FirstTokenReader,
+    EncoderReader,
     LastTokenReader,
-    MeanReader,
     SequenceReader,
     SequenceTaskModel,
     TaskHead,
@@ -33,7 +32,7 @@ def reader_of(kind: str) -> SequenceReader:
         decoder = CONFIG.decoder((8,))
         return LastTokenReader(DecoderOnly(embedding, places, decoder, head, d_model=16))
     encoder = EncoderOnly(CONFIG, vocabulary=11, max_length=8)
-    return FirstTokenReader(encoder, Pooler(16)) if kind == "first" else MeanReader(encoder)
+    return EncoderReader(encoder, Pooler(16) if kind == "first" else None)
 
 
 def by_definition(reader: SequenceReader, tokens: torch.Tensor, segment: int) -> torch.Tensor:
@@ -42,7 +41,8 @@ def by_definition(reader: SequenceReader, tokens: torch.Tensor, segment: int) ->
         features = reader.model.features(torch.cat([tokens, tokens[:, :1] * 0 + 7], 1))
         return features[0, tokens.shape[1]]
     features = reader.encoder(tokens, torch.full_like(tokens, segment))
-    if isinstance(reader, MeanReader):
+    assert isinstance(reader, EncoderReader)
+    if reader.pooler is None:
         return features[0].mean(0)
     return torch.tanh(reader.pooler.linear(features[0, 0]))
 

@@ -23,30 +23,24 @@ class SequenceReader(nn.Module, ABC):
         """
 
 
-class FirstTokenReader(SequenceReader):
-    """The vector of an encoder at the first token, [CLS] (Devlin et al. 2018, section 3.2)."""
+class EncoderReader(SequenceReader):
+    """The pooler's vector of the first token, [CLS] (Devlin et al. 2018, section 3.2).
 
-    def __init__(self, encoder: EncoderOnly, pooler: Pooler) -> None:
+    Without a pooler the mean of the vectors of all tokens (Reimers and Gurevych 2019, section 3).
+    """
+
+    def __init__(self, encoder: EncoderOnly, pooler: Pooler | None) -> None:
         super().__init__()
         self.encoder = encoder
         self.pooler = pooler
 
     def forward(self, tokens: Tensor, segments: Tensor, padding: Tensor) -> Tensor:
-        vectors: Tensor = self.pooler(self.encoder(tokens, segments, padding))  # [B, D]
-        return vectors
-
-
-class MeanReader(SequenceReader):
-    """The mean of an encoder's vectors of all tokens (Reimers and Gurevych 2019, section 3)."""
-
-    def __init__(self, encoder: EncoderOnly) -> None:
-        super().__init__()
-        self.encoder = encoder
-
-    def forward(self, tokens: Tensor, segments: Tensor, padding: Tensor) -> Tensor:
-        features = self.encoder(tokens, segments, padding)  # [B, L, D]
-        real = (~padding).unsqueeze(-1)  # [B, L, 1]
-        vectors: Tensor = (features * real).sum(1) / real.sum(1)  # [B, D]
+        vectors: Tensor = self.encoder(tokens, segments, padding)  # [B, L, D]
+        if self.pooler is None:
+            real = (~padding).unsqueeze(-1)  # [B, L, 1]
+            vectors = (vectors * real).sum(1) / real.sum(1)  # [B, D]
+        else:
+            vectors = self.pooler(vectors)  # [B, D]
         return vectors
 
 

@@ -16,9 +16,8 @@ from torch import Tensor
 from triptych.core.heads import cross_entropy
 from triptych.core.models.encoder_only import EncoderOnly, Pooler
 from triptych.core.models.sequence_vector import (
-    FirstTokenReader,
+    EncoderReader,
     LastTokenReader,
-    MeanReader,
     SequenceReader,
     SequenceTaskModel,
     TaskHead,
@@ -109,10 +108,8 @@ class LabelledTask(Task):
             reader = LastTokenReader(model.build_decoder(len(vocabulary), max_length))
         else:
             encoder = EncoderOnly(parts, vocabulary=len(vocabulary), max_length=max_length)
-            if self.pooling == "mean":
-                reader = MeanReader(encoder)
-            else:
-                reader = FirstTokenReader(encoder, Pooler(parts.d_model))
+            pooler = None if self.pooling == "mean" else Pooler(parts.d_model)
+            reader = EncoderReader(encoder, pooler)
         n_outputs = 1 if self.chooses_a_row else len(vocabulary.labels)
         return SequenceTaskModel(reader, TaskHead(parts.d_model, n_outputs, dropout=parts.dropout))
 
