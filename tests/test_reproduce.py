@@ -206,18 +206,6 @@ def test_max_minutes_stops_the_training_and_its_checkpoint_is_scored(
     assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
 
 
-def test_a_figure_worse_than_the_table_is_exit_code_1(
-    config: Path, rows: Path, out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commands = Commands(out, [0])
-    monkeypatch.setattr(cli, "main", commands)
-    for figure, code in ((1.41, 0), (1.39, 1), (2.0, 0)):  # 1.5 is measured, 0.1 is allowed
-        write_rows(rows, config, ours={"test": {0: figure}}, tolerance=0.1)
-        assert call(monkeypatch, "tiny", "--out", out, "--rows", rows) == code
-    (training,) = commands.trainings()
-    assert training[4:8] == ["--data.source.init_args.test_size", "5", "--run.seed", "0"]
-
-
 def test_a_run_that_never_saved_begins_anew_and_its_exit_code_is_returned(
     rows: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,22 +57,11 @@ def test_a_checkpoint_of_another_domain(
     refused, image_checkpoint: Path, translation_checkpoint: Path
 ) -> None:
     for options, path, found, wanted in [
-        (
-            ["evaluate", "image", "--json", "a/b.json"],
-            translation_checkpoint,
-            "translation",
-            "image",
-        ),
-        (["evaluate", "music"], image_checkpoint, "image", "music"),
-        (["sample", "image", "--out", "a/b"], translation_checkpoint, "translation", "image"),
+        (["evaluate", "image", "--json", "a/b"], translation_checkpoint, "translation", "image"),
         (["sample", "music", "--out", "a/b"], image_checkpoint, "image", "music"),
         (["translate"], image_checkpoint, "image", "translation"),
     ]:
-        says = [
-            str(path),
-            f"of the domain {found}",
-            f"expected a checkpoint of the domain {wanted}",
-        ]
+        says = [str(path), f"domain {found}", f"expected a checkpoint of the domain {wanted}"]
         refused(*options, "--checkpoint", path, says=says)
 
 
@@ -113,9 +102,7 @@ def test_a_label_out_of_range(refused, image_checkpoint: Path, label: int) -> No
         (["--primer", "nowhere.mid"], ["--primer nowhere.mid does not exist", "a MIDI file"]),
         (["--primer", "bad.mid"], ["bad.mid is not a MIDI file"]),
         (["--scale", "H:major"], ["scale is 'H:major'", "from A to G"]),
-        (["--ranges", "84-48"], ["ranges is '84-48'", "a lowest and a highest"]),
         (["--ranges", "bass=40-60"], ["ranges is 'bass=40-60'", "has no voices"]),
-        (["--no_parallels", "true"], ["no_parallels cannot constrain", "written as events"]),
     ],
     ids=lambda value: " ".join(map(str, value))[:40],
 )

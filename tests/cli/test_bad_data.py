@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 import yaml
 
-FILES = {name: [f"{name}.{{language}}"] for name in ("train", "validation", "test")}
-
 
 def config(path: Path, source: str, *, trainer: bool = True, **arguments: Any) -> list[Any]:
     content: dict[str, Any] = {
@@ -38,17 +36,6 @@ def config(path: Path, source: str, *, trainer: bool = True, **arguments: Any) -
 def test_a_missing_data_folder(refused, tmp_path: Path, source: str, arguments: dict) -> None:
     command = config(tmp_path / "c.yaml", source, directory="nowhere/data", **arguments)
     refused(*command, says=["nowhere/data", "does not exist"])
-
-
-def test_unequal_line_counts(refused, tmp_path: Path) -> None:
-    (tmp_path / "text").mkdir()
-    for name in FILES:
-        (tmp_path / f"text/{name}.en").write_text("a\nb\nc\n")
-        (tmp_path / f"text/{name}.de").write_text("a\nb\n" if name == "train" else "a\nb\nc\n")
-    command = config(
-        tmp_path / "c.yaml", "translation.sources.ParallelText", directory="text", files=FILES
-    )
-    refused(*command, says=["text/train.en has 3 lines", "text/train.de has 2", "the same number"])
 
 
 def test_a_folder_of_nothing_but_corrupt_midi(cli, tmp_path: Path) -> None:

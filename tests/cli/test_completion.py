@@ -59,18 +59,10 @@ def test_bad_input_is_refused_in_one_sentence(
     picture = sampled / "3" / "sample-0000.png"
     complete = [*command, "--complete", picture]
     for options, says in [
-        ([*complete, "--mask", "middle"], ["'middle'", "top, bottom, left, right"]),
         ([*complete, "--mask", "wide.png"], ["wide.png", "9 wide and 8 high", "8 wide and 8"]),
         ([*complete, "--mask", "none.png"], ["--mask none.png does not exist"]),
         ([*complete], ["complete names pictures and mask the pixels to fill"]),
-        ([*command, "--mask", "top"], ["complete names pictures and mask the pixels to fill"]),
-        ([*command, "--passes", "3"], ["passes belong to complete"]),
-        (
-            [*complete, "--mask", "top", "--passes", "-1"],
-            ["passes must be a whole number of at least 0"],
-        ),
         ([*complete, "--mask", "top", "--label", "10"], ["label is 10"]),
-        ([*complete, "--mask", "top", "--temperature", "0"], ["passes need"]),
         ([*complete, "--mask", "top", "--compile", "true"], ["compile is not available"]),
         ([*command, "--mask", "top", "--complete", "wide.png"], ["wide.png", "8 wide and 8 high"]),
         ([*command, "--mask", "top", "--complete", "damaged.png"], ["damaged.png cannot be read"]),

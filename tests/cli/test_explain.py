@@ -134,12 +134,6 @@ def test_a_model_without_classes_completes_its_image() -> None:
     assert (found.by_class[None][:, :2] == found.image[:2]).all()
 
 
-def test_the_example_class_is_one_of_the_model() -> None:
-    for n_classes, label in ((0, None), (1, 0), (3, 2), (10, 3)):
-        assert images.example_label(n_classes, None) == label
-    assert images.example_label(10, 0) == 0
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

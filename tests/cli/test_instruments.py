@@ -9,7 +9,7 @@ import pretty_midi
 import pytest
 import yaml
 
-from triptych.domains.music.midi import midi_bytes, parse_midi
+from triptych.domains.music.midi import parse_midi
 
 INSTRUMENTS = ["violin", "violin", "viola", "cello", "drums"]
 SOURCE = "triptych.domains.music.sources.midi_folder.MidiFolder"
@@ -107,33 +107,12 @@ def test_it_is_scored_on_a_folder(cli, band_run: Path) -> None:
     assert "nats_per_note" in answer.out
 
 
-@pytest.mark.parametrize(
-    ("chosen", "says"),
-    [
-        ("violin,sackbut", ["sackbut", "General MIDI"]),
-        ("flute", ["flute", "this model plays violin, violin 2, viola, cello, drums"]),
-        ("viola,viola", ["viola", "too many times"]),
-        ("viola,,cello", ["names of General MIDI"]),
-    ],
-)
-def test_instruments_that_cannot_play(
-    refused, band_run: Path, chosen: str, says: list[str]
-) -> None:
-    refused("sample", *checkpoint(band_run), "--out", "out", "--instruments", chosen, says=says)
+def test_instruments_that_cannot_play(refused, band_run: Path) -> None:
+    chosen = ["--instruments", "flute"]
+    says = ["flute", "this model plays violin, violin 2, viola, cello, drums"]
+    refused("sample", *checkpoint(band_run), "--out", "out", *chosen, says=says)
 
 
 def test_a_piano_model_has_no_instruments(refused, music_run) -> None:
     command = ["sample", "music", "--checkpoint", music_run.checkpoint, "--out", "out"]
     refused(*command, "--instruments", "violin", says=["instruments", "events", "remi"])
-
-
-def test_a_primer_without_the_models_instruments(refused, tmp_path: Path, band_run: Path) -> None:
-    midi = pretty_midi.PrettyMIDI()
-    flute = pretty_midi.Instrument(73)
-    flute.notes.append(pretty_midi.Note(80, 70, 0, 1))
-    midi.instruments.append(flute)
-    (tmp_path / "flute.mid").write_bytes(midi_bytes(midi))
-    refused(
-        "sample", *checkpoint(band_run), "--out", "out", "--primer", "flute.mid",
-        says=["flute.mid", "no notes of the instruments violin"],
-    )  # fmt: skip

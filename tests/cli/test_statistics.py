@@ -35,11 +35,6 @@ def test_statistics_are_printed_and_in_the_json_file(
     assert answer.err.count("sampled tokens") == 1
 
 
-def test_a_length_of_samples_needs_statistics(refused, music_run) -> None:
-    command = ["evaluate", "music", "--checkpoint", music_run.checkpoint, "--sample_length", 8]
-    refused(*command, says=["sample_length", "statistics"])
-
-
 def test_self_similarity_is_drawn_next_to_the_piano_roll(cli, tmp_path: Path, music_run) -> None:
     command = ["sample", "music", "--checkpoint", music_run.checkpoint, "--length", 40]
     command += ["--count", 1, "--out", "out", "--self_similarity", "true"]

@@ -26,7 +26,6 @@ from triptych.domains.image.model import ModelConfig
 from triptych.domains.image.task import ImageTrainingModule, prepare
 from triptych.domains.pictures.config import DataConfig
 from triptych.domains.pictures.image_folder import ImageFolder
-from triptych.domains.pictures.sources import Digits
 from triptych.errors import UserError
 from triptych.training.engine.evaluate import sum_scores
 from triptych.training.engine.optim import Constant
@@ -310,15 +309,6 @@ def test_evaluating_other_images_than_the_models_is_told(folder: Path, tmp_path:
     model.data_settings = replace(model.data_settings, source=wide)
     with pytest.raises(UserError, match=r"shape \[3, 4, 3\], these have \[4, 3, 3\]"):
         model.evaluate()
-
-
-def test_a_source_without_a_folder_refuses_one() -> None:
-    pytest.importorskip("sklearn")
-    sizes = TransformerConfig(n_layers=1, d_model=8, n_heads=2, positions=Axial())
-    config = Config(data=DataConfig(source=Digits()), model=ModelConfig(sizes))
-    model = config.build_model(config.data.read("test").vocabulary())
-    with pytest.raises(UserError, match="come from Digits, which reads no folder"):
-        ImageModel.of_run(config, model, {}).evaluate(data="somewhere")
 
 
 def test_a_variant_that_cannot_serve_the_shape_is_one_sentence(

@@ -96,12 +96,6 @@ def test_a_continuation_begins_with_the_primer(choir, tmp_path):
             assert midi.get_end_time() <= 80 * SECONDS_PER_STEP + 1e-6
 
 
-def test_a_primer_longer_than_the_window_is_continued(choir):
-    primer = np.random.default_rng(0).integers(40, 80, (100, 4))
-    midi = choir.sample(1, length=4, primer=grid_to_midi(primer))[0]
-    assert midi.get_end_time() == pytest.approx(104 * SECONDS_PER_STEP, abs=SECONDS_PER_STEP)
-
-
 def test_a_bad_primer_is_told_by_name(choir, tmp_path, make_piano):
     (tmp_path / "bad.mid").write_bytes(b"nothing")
     with pytest.raises(UserError, match=r"bad\.mid"):

@@ -26,7 +26,6 @@ from triptych.domains.music.data import PADDING, evaluation_batches
 from triptych.domains.music.generation import sample_pieces
 from triptych.domains.music.inference import restore
 from triptych.domains.music.sources.base import Piece, PieceSource
-from triptych.domains.music.sources.chorales import JSBChorales
 from triptych.domains.music.task import MusicTrainingModule, prepare
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
@@ -162,17 +161,6 @@ def test_padding_changes_neither_loss_nor_gradient(task):
 def test_prepare_is_a_function_of_the_seed():
     one, two = (prepare(config())[0].state_dict() for _ in range(2))
     assert all(torch.equal(one[name], two[name]) for name in one)
-
-
-def test_a_checkpoint_restores_the_model_without_data(tmp_path):
-    settings = replace(config(), data=DataConfig(source=JSBChorales(str(tmp_path / "gone"))))
-    task = with_random_head(MusicTrainingModule(settings))
-    path = tmp_path / "a.ckpt"
-    torch.save({"triptych": task.metadata, "state_dict": task.state_dict()}, path)
-    again = restore(torch.load(path, weights_only=True))
-    assert again.settings == settings.model_settings()
-    for name, value in task.model.state_dict().items():
-        assert torch.equal(again.model.state_dict()[name], value)
 
 
 def test_a_checkpoint_of_another_vocabulary_is_refused():

@@ -93,14 +93,10 @@ def test_folders_that_do_not_go_together(
         source(tmp_path).load("test" if "test" in " ".join(parts) else "train")
 
 
-def test_a_class_may_be_called_test(tmp_path: Path) -> None:
-    fill(tmp_path, "test", "other", each=5)
-    assert source(tmp_path).load("train").class_names == ("other", "test")
-
-
-def test_a_class_may_be_called_train(tmp_path: Path) -> None:
-    fill(tmp_path, "train", "bus", each=5)
-    assert source(tmp_path).load("train").class_names == ("bus", "train")
+@pytest.mark.parametrize("name", ["test", "train"])
+def test_a_class_may_be_called_as_a_split(tmp_path: Path, name: str) -> None:
+    fill(tmp_path, name, "bus", each=5)
+    assert source(tmp_path).load("train").class_names == ("bus", name)
 
 
 def test_capitals_and_folders_without_images_change_nothing(tmp_path: Path) -> None:

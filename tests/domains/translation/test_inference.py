@@ -18,7 +18,7 @@ from triptych.decoding.beams import SearchResult
 from triptych.domains.translation import inference
 from triptych.domains.translation import search as searching
 from triptych.domains.translation.data import EncodedPairs
-from triptych.domains.translation.inference import TranslationModel, restore
+from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.model import END, START
 from triptych.domains.translation.search import FORBIDDEN, one_line, plan_rows
 from triptych.domains.translation.sources import ParallelText
@@ -249,13 +249,6 @@ def test_line_ends_become_blanks_and_other_letters_stay() -> None:
     assert one_line("a\nb\r\nc\u2028d") == "a b  c\u2028d"
 
 
-def test_progress_counts_lines(translator: TranslationModel) -> None:
-    calls: list[tuple[int, int]] = []
-    translator.translate(LINES, batch_size=2, progress=lambda *done: calls.append(done))
-    assert calls[-1] == (len(LINES), len(LINES))
-    assert calls == sorted(calls)
-
-
 def test_rows_are_planned_by_length_and_long_ones_get_room() -> None:
     lengths = [5, 9_000, 7, 1_000, 3, 1_000, 6, 1_500]
     batches = plan_rows(dict(enumerate(lengths)), 3)
@@ -388,14 +381,6 @@ def test_another_folder_may_hold_the_data(
         translator.evaluate("dev", data=tmp_path)
     with pytest.raises(UserError, match=r"/nowhere/t\.en does not exist"):
         translator.evaluate()
-
-
-def test_a_checkpoint_is_enough(
-    taught: TranslationTrainingModule, translator: TranslationModel
-) -> None:
-    again = restore({"triptych": taught.metadata, "state_dict": taught.state_dict()}, device="auto")
-    lines = many_lines(12)
-    assert again.translate(lines, beam=2) == translator.translate(lines, beam=2)
 
 
 def test_rows_of_equal_lengths_share_a_batch_where_no_other_may() -> None:

@@ -13,6 +13,8 @@ from triptych.domains.translation.data import Batch, EncodedPairs
 from triptych.domains.translation.task import TranslationTrainingModule, smoothed_cross_entropy
 from triptych.text.tokenizer import PAD
 
+EXPECTED = torch.tensor([[5, 6, 2, PAD], [3, 2, PAD, PAD], [9, 8, 7, 2]])
+
 
 def definition(logits: torch.Tensor, expected: torch.Tensor, smoothing: float) -> torch.Tensor:
     """Cross-entropy with the smoothed distribution, written out token by token: [B, L]."""
@@ -58,13 +60,9 @@ def test_a_batch_of_padding_has_loss_and_gradient_zero(taught: TranslationTraini
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
 def test_the_loss_is_its_definition(smoothing: float) -> None:
     logits = torch.randn(3, 4, 11)
-    expected = torch.tensor([[5, 6, 2, PAD], [3, 2, PAD, PAD], [9, 8, 7, 2]])
     torch.testing.assert_close(
-        smoothed_cross_entropy(logits, expected, smoothing), definition(logits, expected, smoothing)
+        smoothed_cross_entropy(logits, EXPECTED, smoothing), definition(logits, EXPECTED, smoothing)
     )
-
-
-EXPECTED = torch.tensor([[5, 6, 2, PAD], [3, 2, PAD, PAD], [9, 8, 7, 2]])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -85,6 +85,9 @@ def test_the_published_models_are_post_norm_with_relu_and_their_dropout() -> Non
         model = on_meta(config, 300)
         assert isinstance(model.encoder.final_norm, torch.nn.Identity)
         assert model.dropout.p == dropout
+        whole = read_config(f"transformer-{size}.yaml")
+        assert whole.data.vocabulary_size == 37_000
+        assert whole.optim.optimizer == Adam(betas=(0.9, 0.98), epsilon=1e-9)
 
 
 def test_fewer_embeddings_may_be_shared() -> None:
@@ -105,15 +108,7 @@ def test_the_decoder_may_have_its_own_depth() -> None:
     assert (len(model.encoder.blocks), len(model.decoder.blocks)) == (3, 1)
 
 
-@pytest.mark.parametrize("size", ["base", "big"])
-def test_the_published_vocabulary_and_optimizer(size: str) -> None:
-    config = read_config(f"transformer-{size}.yaml")
-    assert config.data.vocabulary_size == 37_000
-    assert config.optim.optimizer == Adam(betas=(0.9, 0.98), epsilon=1e-9)
-
-
 @pytest.mark.parametrize("name", sorted(CONFIGS))
-def test_every_shipped_config_is_read_and_named_after_its_file(name: str) -> None:
+def test_every_shipped_config_builds(name: str) -> None:
     config = read_config(name)
-    assert config.run.name.endswith(f"translation/{CONFIGS[name].stem}")
     on_meta(config.model, config.data.vocabulary_size)

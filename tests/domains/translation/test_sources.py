@@ -27,20 +27,10 @@ def write(path: Path, content: str | bytes) -> Path:
 # Lines -------------------------------------------------------------------------------------------
 
 
+INSIDE = "a\u2028b\x85c\x0bd\x0ce\x1cf\u2029g\rh"
+
+
 @pytest.mark.parametrize("name", ["text.en", "text.en.gz"])
-def test_only_line_feeds_end_lines(tmp_path: Path, name: str) -> None:
-    inside = "a\u2028b\x85c\x0bd\x0ce\x1cf\u2029g\rh"
-    path = write(tmp_path / name, f"{inside}\nsecond\n")
-    assert read_lines(path) == [inside, "second"]
-
-
-def test_blanks_and_carriage_returns_are_stripped_and_nothing_else(tmp_path: Path) -> None:
-    write(tmp_path / "a.en", " \ta b\t \r\n\r\n\u00a0kept\u2028\n")
-    write(tmp_path / "a.de", "A\nB\nC \n")
-    pairs = parallel(tmp_path, train=["a.{language}"]).items("train")
-    assert pairs == [("a b", "A"), ("", "B"), ("\u00a0kept\u2028", "C")]
-
-
 @pytest.mark.parametrize(
     ("content", "lines"),
     [
@@ -50,16 +40,22 @@ def test_blanks_and_carriage_returns_are_stripped_and_nothing_else(tmp_path: Pat
         ("a\n", ["a"]),
         ("a\n\n", ["a", ""]),
         ("\na", ["", "a"]),
+        (b"\xef\xbb\xbfa\n", ["a"]),  # a byte order mark is not text
+        (f"{INSIDE}\nsecond\n", [INSIDE, "second"]),
     ],
 )
-def test_the_last_line_counts_with_or_without_its_end(
-    tmp_path: Path, content: str, lines: list[str]
+def test_only_line_feeds_end_lines(
+    tmp_path: Path, name: str, content: str | bytes, lines: list[str]
 ) -> None:
-    assert read_lines(write(tmp_path / "text", content)) == lines
+    """The last line counts with or without its end."""
+    assert read_lines(write(tmp_path / name, content)) == lines
 
 
-def test_a_byte_order_mark_is_not_text(tmp_path: Path) -> None:
-    assert read_lines(write(tmp_path / "text", b"\xef\xbb\xbfa\n")) == ["a"]
+def test_blanks_and_carriage_returns_are_stripped_and_nothing_else(tmp_path: Path) -> None:
+    write(tmp_path / "a.en", " \ta b\t \r\n\r\n\u00a0kept\u2028\n")
+    write(tmp_path / "a.de", "A\nB\nC \n")
+    pairs = parallel(tmp_path, train=["a.{language}"]).items("train")
+    assert pairs == [("a b", "A"), ("", "B"), ("\u00a0kept\u2028", "C")]
 
 
 def test_invalid_utf8_names_file_and_line(tmp_path: Path) -> None:
