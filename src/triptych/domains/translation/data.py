@@ -89,8 +89,7 @@ def read_training_data(
     Raises UserError for missing or damaged files and without a training pair.
     """
     if config.packed is not None:
-        tokenizers, *sides, left_out = read_pack(config.packed, "train")
-        encoded = EncodedPairs(*sides)
+        tokenizers, encoded, left_out = read_pack(config.packed, "train")
         if vocabulary not in (None, tokenizers.to_plain()):
             raise UserError(
                 f"data.packed {config.packed} has another vocabulary than the checkpoint whose "
@@ -144,22 +143,18 @@ def read_validation_pairs(config: DataConfig) -> list[Pair]:
     """Return the validation pairs; those of a pack are decoded, as byte-level ids lose nothing."""
     if config.packed is None:
         return config.source.items("validation")
-    tokenizers, sources, targets, _ = read_pack(config.packed, "validation")
-    return list(
-        zip(
-            tokenizers.source.decode_batch(row.tolist() for row in sources),
-            tokenizers.target.decode_batch(row.tolist() for row in targets),
-            strict=True,
-        )
-    )
+    tokenizers, encoded, _ = read_pack(config.packed, "validation")
+    sources = tokenizers.source.decode_batch(row.tolist() for row in encoded.sources)
+    targets = tokenizers.target.decode_batch(row.tolist() for row in encoded.targets)
+    return list(zip(sources, targets, strict=True))
 
 
-def read_pack(folder: str, split: str) -> tuple[Tokenizers, Ragged, Ragged, int]:
-    """Return the vocabulary, sources, targets and the number of pairs that were left out.
+def read_pack(folder: str, split: str) -> tuple[Tokenizers, EncodedPairs, int]:
+    """Return the vocabulary, the pairs of a split and the number of pairs that were left out.
 
     Raises UserError for a folder without a pack of sentence pairs.
     """
     pack = Pack(folder, "translation")
-    sides = (pack.ragged(f"{split}.{side}") for side in ("sources", "targets"))
+    encoded = EncodedPairs(*(pack.ragged(f"{split}.{side}") for side in ("sources", "targets")))
     empty = int(pack.about["counts"][split]["empty"])
-    return (Tokenizers.from_plain(pack.about["vocabulary"]), *sides, empty)  # type: ignore[return-value]
+    return Tokenizers.from_plain(pack.about["vocabulary"]), encoded, empty
