@@ -131,10 +131,7 @@ class Universal(DepthConfig):
     one_block = True
 
     def build(self, config: TransformerConfig, shape: tuple[int, ...]) -> UniversalDepth:
-        """As in `DepthConfig`.
-
-        Raises ValueError for two attention variants, and for halting with a single step.
-        """
+        """As in `DepthConfig`; ValueError for two attention variants, and for halting in 1 step."""
         if config.second_attention is not None:
             raise ValueError("one block for all layers cannot alternate with second_attention")
         if self.halting is not None and config.n_layers == 1:

@@ -109,9 +109,8 @@ def resample(
     """Unknown values after `passes` passes of a Markov chain, and the share of accepted proposals.
 
     The request gives the known values, and for the unknown ones the start of the chain, such as the
-    result of `generate`, which sees only the known values before each position. Its temperature is
-    above 0; another one than 1 needs a categorical head (ValueError). Without constraint, top-k and
-    top-p (ValueError). Returns int64 [B, L] or [B, L, C].
+    result of `generate`, which sees only the known values before each position. The temperature is
+    as in `particle_filter`; no top-k, top-p and constraint (ValueError). Returns int64 [B, L(, C)].
 
     The chain has the model's distribution of the unknown values given all known ones as its
     stationary distribution. A pass visits runs of `block` positions, from a random offset; longer

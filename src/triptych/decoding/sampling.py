@@ -142,20 +142,17 @@ class Draft:
 
 
 class SampleKeywords(TypedDict, total=False):
-    """Keyword arguments that the `sample` of every domain takes, see `SampleRequest.of`."""
+    """Keyword arguments that the `sample` of every domain takes, as in `Sampling` and its request.
+
+    The same seed gives the same samples on the same device. Defaults: of `SampleRequest.of`.
+    """
 
     seed: int
-    """Default 0; the same seed gives the same samples on the same device."""
     temperature: float
-    """As in `Sampling`, default 1."""
     top_k: int | None
-    """As in `Sampling`, default None."""
     top_p: float | None
-    """As in `Sampling`, default None."""
     compile: bool
-    """As in `SampleRequest`, default False."""
     progress: Progress | None
-    """As in `SampleRequest`, default None."""
 
 
 @dataclass(frozen=True)

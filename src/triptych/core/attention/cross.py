@@ -25,10 +25,7 @@ class MemoryAttention(nn.Module, ABC):
 
     @abstractmethod
     def weights(self, x: Tensor, memory: ProjectedMemory) -> Tensor:
-        """Attention weights, without dropout: x [B, L, D] -> [B, H, L, K].
-
-        Rows add up to 1.
-        """
+        """Attention weights without dropout, rows of sum 1: x [B, L, D] -> [B, H, L, K]."""
 
 
 class CrossAttention(MemoryAttention):

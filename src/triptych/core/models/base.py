@@ -100,9 +100,8 @@ class AutoregressiveModel(nn.Module, ABC):
     ) -> DecodingState[Any]:
         """Storage for predictions of at most `max_length` positions.
 
-        lookahead: positions that a step may read beyond its first, or by which it may go back and
-        overwrite.
-        condition: of B rows; the state has what later steps need of it.
+        lookahead: as in `MultiHeadAttention.init_cache`. condition: of B rows; the state has what
+        later steps need of it.
         """
 
     @abstractmethod

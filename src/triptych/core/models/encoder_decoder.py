@@ -160,10 +160,7 @@ class EncoderDecoder(TransformerModel, SequenceToSequence):
         source_padding: Tensor | None = None,
         first_position: Tensor | None = None,
     ) -> Condition:
-        """The condition of a source, int64 [B, K] with padding [B, K]: its memory [B, K, D].
-
-        first_position: as in `ForwardContext`.
-        """
+        """As in `SequenceToSequence`; first_position: as in `ForwardContext`."""
         x = self._embed(self.source_embedding, source, first_position)  # [B, K, D]
         real = inverted(source_padding)
         memory: Tensor = self.encoder(x, ForwardContext(real=real, first_position=first_position))
@@ -194,7 +191,6 @@ class EncoderDecoder(TransformerModel, SequenceToSequence):
         lookahead: int = 0,
         condition: Condition = NO_CONDITION,
     ) -> DecodingState[None]:
-        """As in `AutoregressiveModel`; condition: of `encode`."""
         context = ForwardContext(memory=condition.memory)
         return self.decoder.init_state(batch, max_length, context, lookahead=lookahead)
 

@@ -113,7 +113,6 @@ class JointDecoder(TransformerModel, SequenceToSequence):
         lookahead: int = 0,
         condition: Condition = NO_CONDITION,
     ) -> DecodingState[Source]:
-        """As in `AutoregressiveModel`; condition: of `encode`, whose source is read here."""
         if not isinstance(condition, Source):
             raise ValueError("a joint decoder needs the condition of a source")
         length = condition.tokens.shape[1] + max_length

@@ -247,10 +247,7 @@ class RecurrentEncoderDecoder(SequenceToSequence):
         lookahead: int = 0,
         condition: Condition = NO_CONDITION,
     ) -> DecodingState[Recurrence]:
-        """As in `AutoregressiveModel`; condition: of `encode`. The size is that of any length.
-
-        Raises ValueError for a lookahead: states of earlier positions are not kept.
-        """
+        """As in `AutoregressiveModel`, of one size for any length; ValueError for a lookahead."""
         if lookahead:
             raise ValueError("a recurrent decoder cannot go back; expected no lookahead")
         if not isinstance(condition, SourceStates) or condition.memory is None:
@@ -284,7 +281,6 @@ class RecurrentEncoderDecoder(SequenceToSequence):
     def attention(
         self, source: Tensor, target_input: Tensor, layer: int | None = None
     ) -> AttentionWeights:
-        """As in `SequenceToSequence`; neither text has attention to itself."""
         with capture_attention(self.decoder) as captured:
             self.features(source, None, target_input)
         return AttentionWeights(torch.cat(captured.cross, dim=2))  # [B, 1, L, K]
