@@ -115,11 +115,6 @@ def test_a_primer_follows_its_own_tempo(parsed):
     assert len(midi_to_grid(parsed(midi))) == 4
 
 
-def test_a_primer_out_of_range_is_told_with_its_name(make_piano, parsed):
-    with pytest.raises(UserError, match=r"song\.mid has the MIDI pitch 100"):
-        midi_to_grid(parse_midi(midi_bytes(make_piano([(100, 0, 1, 64)])), name="song.mid"))
-
-
 def test_a_primer_of_drums_is_told(make_piano, parsed):
     midi = make_piano([(40, 0, 1, 64)])
     midi.instruments[0].is_drum = True

@@ -135,12 +135,6 @@ def test_the_csv_decides_where_there_is_one(folder, tmp_path, place):
     assert pitches == set(range(20, 30))
 
 
-def test_files_that_the_csv_names_in_vain_are_counted(folder, caplog):
-    (folder / "maestro.csv").write_text(CSV + "x,train,gone.midi\n")
-    MidiFolder(str(folder)).load("train", EVENTS)
-    assert "1 files of the csv do not exist, such as ['gone.midi']" in caplog.text
-
-
 @pytest.mark.parametrize(
     ("row", "words"),
     [("x,traim,a.mid\n", "traim"), ("x,test,part0/00.MIDI\n", "into train and into test")],
@@ -151,9 +145,10 @@ def test_a_wrong_csv_is_told(folder, row, words):
         MidiFolder(str(folder)).load("train", EVENTS)
 
 
-def test_files_that_the_csv_does_not_name_are_counted(folder, caplog):
-    (folder / "maestro.csv").write_text(CSV)
+def test_what_the_csv_names_in_vain_and_does_not_name_is_counted(folder, caplog):
+    (folder / "maestro.csv").write_text(CSV + "x,train,gone.midi\n")
     MidiFolder(str(folder)).load("train", EVENTS)
+    assert "1 files of the csv do not exist, such as ['gone.midi']" in caplog.text
     assert "2 MIDI files are in no split of the csv" in caplog.text
 
 
