@@ -175,7 +175,7 @@ class CountModels:
     def bigram(self, contexts: Ids, targets: Ids) -> NDArray[np.float64]:
         """Return P(target | context) of each pair, [N]."""
         pairs = contexts * self.vocabulary + targets
-        place = np.searchsorted(self._pairs[:-1], pairs)
+        place = np.searchsorted(self._pairs[:-1], pairs)  # at most the last one
         seen = np.where(self._pairs[place] == pairs, self._counts[place], 0)
         mass: NDArray[np.float64] = self.unigram[targets] * self._different[contexts] + seen
         return mass / self._total[contexts]
