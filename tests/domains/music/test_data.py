@@ -12,7 +12,6 @@ from triptych.domains.music.data import (
     PADDING,
     TrainingPieces,
     Window,
-    crop_start,
     evaluation_batches,
     make_batch,
     read_training_and_validation,
@@ -175,14 +174,16 @@ def test_chorale_crops_start_at_bars_and_know_the_token_before():
 
 def test_every_token_can_be_in_a_crop():
     generator = torch.Generator().manual_seed(0)
-    for n_tokens in (1, 63, 64, 65, 200, 256):
+    config = DataConfig(Chorales(), sequence_length=128)
+    for n_steps in (1, 31, 32, 33, 100, 128):
+        pieces = TrainingPieces.of(chorales([n_steps]), Chorales.tokenizer, config.augmentation)
         reached = set()
         for _ in range(200):
-            start = crop_start(n_tokens, length=64, bar=16, generator=generator)
-            assert start % 16 == 0
-            assert start < n_tokens
-            reached |= set(range(start, min(n_tokens, start + 64)))
-        assert reached == set(range(n_tokens))
+            start = pieces.crop(0, config, Chorales.tokenizer, generator).start
+            assert start % 64 == 0
+            assert start < 4 * n_steps
+            reached |= set(range(start, min(4 * n_steps, start + 128)))
+        assert reached == set(range(4 * n_steps))
 
 
 def test_crops_are_transposed_with_what_stands_before_them():

@@ -55,12 +55,6 @@ def draw(choices: Sequence[Choice], generator: torch.Generator) -> Choice:
     return choices[int(torch.randint(len(choices), (), generator=generator))]
 
 
-def crop_start(n_tokens: int, *, length: int, bar: int, generator: torch.Generator) -> int:
-    """Draw the start of a training crop: a multiple of `bar`; the last one reaches the end."""
-    last = -(-max(0, n_tokens - length) // bar)
-    return bar * int(torch.randint(last + 1, (), generator=generator))
-
-
 @dataclass(frozen=True)
 class TrainingPieces:
     """Ids of the training pieces as they are and at each other speed, so that a crop is a slice."""
@@ -110,9 +104,8 @@ class TrainingPieces:
         semitones = draw(shifts, generator)
         speeds = self.speeds[number].tolist()
         tokens = self.tokens[draw(speeds, generator) if speeds else self.whole[number]]
-        start = crop_start(
-            len(tokens), length=config.sequence_length, bar=tokenizer.bar, generator=generator
-        )
+        n_later = -(-max(0, len(tokens) - config.sequence_length) // tokenizer.bar)
+        start = tokenizer.bar * draw(range(n_later + 1), generator)  # the last one reaches the end
         return Window(tokens, start, semitones=semitones)
 
 

@@ -74,11 +74,6 @@ class MusicEvaluation(MusicScores, TrainedModel):
     def further_details(
         self, options: MusicEvaluateOptions, report: ProgressFactory
     ) -> dict[str, Any]:
-        """Return what the options ask for: statistics of samples, and scores given some voices.
-
-        The latter are of the notes that `keep` does not name, of each piece up to the length of the
-        model's window, see `metrics.score_given`.
-        """
         details: dict[str, Any] = {}
         if options.keep is not None:
             pieces, kept = self._kept_tokens(options)

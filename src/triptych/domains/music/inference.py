@@ -170,7 +170,6 @@ class MusicModel(MusicEvaluation):
     def write_samples(
         self, options: MusicSampleOptions, out: OutputFolder, report: ProgressFactory
     ) -> str:
-        """Sample pieces and write each as MIDI, sound and piano roll."""
         # A performance ends where the model or the seconds end it, mostly long before the most
         # events.
         progress = report("sampled tokens", at_most=self.tokenizer.end is not None)
@@ -191,7 +190,6 @@ class MusicModel(MusicEvaluation):
     def write_attention(
         self, options: MusicAttentionOptions, out: OutputFolder, report: ProgressFactory
     ) -> str:
-        """Write the attention weights that predicted one note of a piece."""
         drawn = self.attention(**options.arguments_of(self.attention))
         midi = self.tokenizer.to_midi(drawn.tokens)
         out.write(DRAWING, attention_png(drawn, midi))

@@ -150,7 +150,6 @@ class MelodyConditioner(Conditioner):
         return Condition(memory=Memory(features, real))
 
     def start(self, condition: Condition, batch: int, length: int) -> Alignment:
-        """Return the memory, and room for the times of `length` positions."""
         assert condition.memory is not None
         steps, real = condition.memory.features, condition.memory.real
         if real is not None:

@@ -59,7 +59,6 @@ class MusicScores:
         return batch_sums(batch, token_nll(self.model, batch))
 
     def metrics(self, totals: dict[str, float]) -> dict[str, float]:
-        """Return nats per token, and all nats per note, from the sums over a split."""
         return {
             "nats_per_token": totals["nats"] / totals["tokens"],
             "nats_per_note": totals["nats"] / max(totals["notes"], 1.0),

@@ -45,26 +45,34 @@ def piece_statistics(notes: Notes, tokenizer: MusicTokenizer) -> dict[str, float
     """Return the measures of one piece by name; its notes as `on_grid` gives them.
 
     Beats, bars and voices are those of the tokenizer; music without them lacks their measures.
+    groove_consistency is that of Wu and Yang 2020 (arXiv 2008.01307), NaN for a piece of one bar.
     """
     roll = piano_roll(notes)  # [T, 128]
     sounding = roll.sum(1)  # [T]
     used = np.unique(notes.pitch)
-    n_sounding = (sounding > 0).sum()
-    density = _ratio(len(notes), piece_length(notes))
+    classes = np.bincount(notes.pitch % 12, minlength=12)
+    shares = classes[classes > 0] / max(1, len(notes))
+    entropy = float(-(shares * np.log2(shares)).sum() + 0.0)  # bits, 0 to log2(12) = 3.58
+    density = _ratio(len(notes), len(roll))
     measures = {
-        "pitch_class_entropy": pitch_class_entropy(notes),
-        "scale_consistency": scale_consistency(notes),
-        "polyphony": _ratio(roll.sum(), n_sounding),
+        "pitch_class_entropy": entropy if len(notes) else math.nan,
+        "scale_consistency": _ratio((MAJOR @ classes).max(), len(notes)),
+        "polyphony": _ratio(roll.sum(), (sounding > 0).sum()),
         "polyphony_rate": _ratio((sounding > MANY).sum(), len(roll)),
         "pitch_range": float(used[-1] - used[0]) if len(used) else math.nan,
         "n_pitches": float(len(used)),
         "notes_per_second": density * tokenizer.steps_per_second,
     }
-    if tokenizer.steps_per_bar is not None:
-        measures["notes_per_bar"] = density * tokenizer.steps_per_bar
-        measures["groove_consistency"] = groove_consistency(notes, tokenizer.steps_per_bar)
-    if tokenizer.steps_per_beat is not None:
-        measures["empty_beat_rate"] = empty_beat_rate(sounding > 0, tokenizer.steps_per_beat)
+    if (steps := tokenizer.steps_per_bar) is not None:
+        onsets = np.zeros(len(roll) + -len(roll) % steps, dtype=bool)
+        onsets[notes.onset] = True
+        bars = onsets.reshape(-1, steps)
+        agree = bars[1:] == bars[:-1]  # neighbouring bars, on whether a step has an onset
+        measures["notes_per_bar"] = density * steps
+        measures["groove_consistency"] = _ratio(agree.sum(), agree.size)
+    if (steps := tokenizer.steps_per_beat) is not None:
+        beats = np.pad(sounding > 0, (0, -len(roll) % steps)).reshape(-1, steps)
+        measures["empty_beat_rate"] = _ratio((~beats.any(1)).sum(), len(beats))
     if tokenizer.voice_ranges:
         grid = voice_grid(notes, len(tokenizer.voice_ranges))
         measures |= voice_leading(grid)
@@ -73,41 +81,6 @@ def piece_statistics(notes: Notes, tokenizer: MusicTokenizer) -> dict[str, float
             outside = ((pitch < low) | (pitch > high)).sum()
             measures[f"{name.lower()}_out_of_range"] = 100 * _ratio(outside, len(pitch))
     return measures
-
-
-def pitch_class_entropy(notes: Notes) -> float:
-    """Return the entropy of the notes' pitch classes, in bits: 0 to log2(12) = 3.58."""
-    counts = np.bincount(notes.pitch % 12, minlength=12)
-    shares = counts[counts > 0] / max(1, len(notes))
-    return float(-(shares * np.log2(shares)).sum() + 0.0) if len(notes) else math.nan
-
-
-def scale_consistency(notes: Notes) -> float:
-    """Return the largest share of notes that belong to one major or natural minor scale."""
-    counts = np.bincount(notes.pitch % 12, minlength=12)
-    return _ratio((MAJOR @ counts).max(), len(notes))
-
-
-def groove_consistency(notes: Notes, steps_per_bar: int) -> float:
-    """Return the mean share of steps at which two neighbouring bars agree on having an onset.
-
-    Wu and Yang 2020 (arXiv 2008.01307). NaN for a piece of one bar.
-    """
-    n_bars = -(-piece_length(notes) // steps_per_bar)
-    onsets = np.zeros(n_bars * steps_per_bar, dtype=bool)
-    onsets[notes.onset] = True
-    bars = onsets.reshape(n_bars, steps_per_bar)
-    return float((bars[1:] == bars[:-1]).mean()) if n_bars > 1 else math.nan
-
-
-def empty_beat_rate(sounds: NDArray[np.bool_], steps_per_beat: int) -> float:
-    """Return the share of beats in which nothing sounds.
-
-    sounds: whether a step has a pitch, [T].
-    """
-    padded = np.pad(sounds, (0, -len(sounds) % steps_per_beat))
-    beats = padded.reshape(-1, steps_per_beat)
-    return _ratio((~beats.any(1)).sum(), len(beats))
 
 
 def voice_leading(grid: Ids) -> dict[str, float]:

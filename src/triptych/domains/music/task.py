@@ -45,7 +45,6 @@ class MusicTrainingModule(MusicScores, TrainingModule):
         """Melody of the pieces of `log_samples`."""
 
     def row_maps(self, other: dict[str, Any]) -> list[RowMap]:
-        """Return the rows of the symbols of equal names."""
         symbols = self.settings.tokenizer.symbols
         names = ("embedding.table.weight", "head.logits.weight", "head.logits.bias")
         weights = tuple(f"model.{name}" for name in names)
@@ -87,11 +86,7 @@ class MusicTrainingModule(MusicScores, TrainingModule):
 def prepare(
     config: Config, vocabulary: dict[str, Any] | None = None
 ) -> tuple[MusicTrainingModule, ResumableLoader, FixedBatches]:
-    """Read the pieces; build the training module and the loaders of both splits.
-
-    vocabulary: of the checkpoint whose weights initialise the run; None for a new run. Raises
-    UserError for missing or damaged data and for settings or weights that do not fit the data.
-    """
+    """See `Domain.prepare`."""
     data, tokenizer = config.data, config.model.tokenizer
     if vocabulary is not None:
         tokenizer.check_vocabulary(

@@ -35,7 +35,6 @@ class StoredFile(NamedTuple):
     path: Path
 
     def read(self) -> bytes:
-        """Return the bytes as `read_content` does."""
         return read_content(self.path, self.name)
 
 

@@ -79,7 +79,6 @@ class GivenPiece:
     """Turns the completed ids into music whose kept notes are those of the file, repeated notes
     included, where ids alone may not say that a note is repeated."""
     is_kept: IsKept
-    """Whether a note of that music is kept."""
 
 
 class MusicTokenizer(Checked, ABC):
@@ -118,9 +117,8 @@ class MusicTokenizer(Checked, ABC):
     steps_per_second: ClassVar[float]
     """Steps of the time grid on which notes begin and end."""
     steps_per_beat: ClassVar[int | None] = None
-    """Steps in a beat; None where the music has no meter."""
     steps_per_bar: ClassVar[int | None] = None
-    """Steps in a bar; None where the music has no meter."""
+    """Steps in a beat and in a bar; None where the music has no meter."""
     constraint_options: ClassVar[tuple[str, ...]] = ()
     """Fields of `ConstraintOptions` that constrain this music; the others are refused."""
     voice_ranges: ClassVar[dict[str, tuple[int, int]]] = {}

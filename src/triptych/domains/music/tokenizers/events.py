@@ -64,15 +64,11 @@ SYMBOLS = (
     *(f"velocity_{velocity}" for velocity in range(N_VELOCITIES)),
     "end",
 )
-"""Name of each id, in order."""
-
 
 VELOCITIES_PER_BIN = 128 // N_VELOCITIES
 STEPS_PER_MELODY_STEP = 10
 """Steps of 10 ms in one step of the melody, 100 ms."""
 DEFAULT_VELOCITY_BIN = N_VELOCITIES // 2
-
-
 MAX_STEPS = int(MAX_SECONDS * STEPS_PER_SECOND)
 PIANO_LOWEST, PIANO_HIGHEST = 21, 108
 """MIDI pitches A0 to C8, the keys of a piano."""
@@ -126,11 +122,6 @@ class EventGrammar(Grammar):
         if new:
             state["steps"] = state["steps"] + torch.where(is_shift, token - SHIFT + 1, 0)
         state["last"] = token
-
-
-def bin_velocity(index: Ids) -> Ids:
-    """Return the middle of each velocity bin, which is never 0, the velocity of a release."""
-    return index * VELOCITIES_PER_BIN + VELOCITIES_PER_BIN // 2
 
 
 @dataclass(frozen=True)
@@ -208,7 +199,6 @@ class EventTokenizer(MelodicTokenizer):
         return settle(notes.with_times(lambda steps: steps / STEPS_PER_SECOND))
 
     def to_midi(self, ids: Ids) -> pretty_midi.PrettyMIDI:
-        """Play events on one piano, without a pedal."""
         midi = new_midi()
         midi.instruments = instruments(self.decode(ids), [("Piano", 0)])
         return midi
@@ -270,11 +260,10 @@ def _notes(ids: Ids, end: int) -> Notes:
     pitch, onset = ids[events] % N_PITCHES, np.cumsum(_steps(ids))[events]
     release = np.append(onset[1:], end)[: len(onset)]
     release = np.where(np.diff(pitch, append=-1) != 0, end, release)
-    default = VELOCITY + DEFAULT_VELOCITY_BIN
-    latest = np.maximum.accumulate(
-        np.where((ids >= VELOCITY) & (ids < END), np.arange(len(ids)), -1)
-    )
-    velocity = bin_velocity(np.where(latest < 0, default, ids[latest]) - VELOCITY)[events]
+    latest = np.maximum.accumulate(np.where(ids >= VELOCITY, np.arange(len(ids)), -1))[events]
+    bins = np.where(latest < 0, DEFAULT_VELOCITY_BIN, ids[latest] - VELOCITY)
+    # The middle of a bin is never 0, the velocity of a release.
+    velocity = bins * VELOCITIES_PER_BIN + VELOCITIES_PER_BIN // 2
     part = np.zeros_like(pitch)
     notes = Notes(pitch, onset, np.maximum(release, onset + 1), velocity, part, part)
     return notes[ids[events] < NOTE_OFF]

@@ -149,7 +149,6 @@ class RemiTokenizer(MusicTokenizer):
 
     @property
     def vocabulary(self) -> dict[str, Any]:
-        """Description of the ids, with MidiTok's settings, for a checkpoint."""
         return {**super().vocabulary, "miditok": self.miditok.to_dict()}
 
     @cached_property
@@ -172,7 +171,6 @@ class RemiTokenizer(MusicTokenizer):
         return Meaning(kind, number, bar, step, quarter)
 
     def from_midi(self, score: Score) -> Ids:
-        """Return the ids of a score; raises UserError where no instrument plays in it."""
         tokens = self.miditok.encode(self._to_symusic(score), encode_ids=False)
         ids = np.array(tokens.ids, dtype=np.int64)
         notes = np.flatnonzero(self.meaning.kind[ids] == Kind.Duration)
