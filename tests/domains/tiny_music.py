@@ -16,6 +16,7 @@ from triptych.core.positions import NoPositions
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.music.config import Config, DataConfig, ModelConfig
 from triptych.domains.music.inference import MusicModel
+from triptych.domains.music.model import MusicSettings
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
@@ -41,6 +42,12 @@ class Performances(Chorales):
     """No pieces."""
 
     tokenizer: ClassVar[MusicTokenizer] = EventTokenizer()
+
+
+def windows_of(length: int, overlap: int) -> MusicSettings:
+    """Settings with windows of any length."""
+    model = ModelConfig(tokenizer=EventTokenizer())
+    return MusicSettings(model, sequence_length=length, overlap=overlap)
 
 
 def tiny_model(

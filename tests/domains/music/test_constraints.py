@@ -179,8 +179,7 @@ def test_a_draft_and_a_compiled_step_sample_the_same(monkeypatch: pytest.MonkeyP
                 seed=1,
                 **way,
             ),
-            window=128,
-            overlap=64,
+            CHOIR.settings,
         )
         for way in ways
     )

@@ -3,7 +3,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from tiny_music import Chorales, Performances
+from tiny_music import Chorales, Performances, windows_of
 
 from triptych.domains.music import data
 from triptych.domains.music.config import Augmentation, Config, DataConfig
@@ -16,7 +16,6 @@ from triptych.domains.music.data import (
     make_batch,
     read_training_and_validation,
     training_batches,
-    window_starts,
 )
 from triptych.domains.music.domain import DOMAIN
 from triptych.domains.music.model import ModelConfig
@@ -59,10 +58,9 @@ def windows(pieces, config, batch_size):
 def test_each_token_is_scored_once_with_its_context(n_tokens, overlap):
     tokens = np.arange(n_tokens)
     times_scored = np.zeros(n_tokens, dtype=int)
-    for start in window_starts(n_tokens, length=8, overlap=overlap):
-        batch = make_batch(
-            [Window(tokens, start, overlap if start else 0)], EventTokenizer(), length=8
-        )
+    settings = windows_of(8, overlap)
+    for start in settings.window_starts(n_tokens):
+        batch = make_batch([Window(tokens, start, overlap if start else 0)], settings)
         assert batch.previous[0] == (start - 1 if start else NO_PREVIOUS)
         for place in batch.scored[0].nonzero().flatten().tolist():
             token = int(batch.values[0, place])
@@ -73,9 +71,8 @@ def test_each_token_is_scored_once_with_its_context(n_tokens, overlap):
 
 
 def test_window_starts_by_hand():
-    assert window_starts(8, length=8, overlap=4) == [0]
-    assert window_starts(9, length=8, overlap=4) == [0, 4]
-    assert window_starts(17, length=8, overlap=4) == [0, 4, 8, 12]
+    starts = windows_of(8, 4).window_starts
+    assert (starts(8), starts(9), starts(17)) == ([0], [0, 4], [0, 4, 8, 12])
 
 
 @dataclass(frozen=True)

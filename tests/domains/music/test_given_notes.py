@@ -10,7 +10,7 @@ import pretty_midi
 import pytest
 import torch
 from enumerable import LEVELS, categorical
-from tiny_music import Chorales, tiny_model
+from tiny_music import Chorales, tiny_model, windows_of
 
 from triptych.decoding.sampling import Given, SampleRequest
 from triptych.domains.music.generation import complete_tokens
@@ -134,7 +134,7 @@ def test_given_tokens_are_forced_in_every_window() -> None:
     some = Given(torch.randint(LEVELS, (3, 19)), torch.rand(3, 19) < 0.4)
     for particles in (1, 4):
         request = SampleRequest(given=some)
-        found = complete_tokens(model, request, window=6, overlap=2, particles=particles)
+        found = complete_tokens(model, request, windows_of(6, 2), particles=particles)
         assert found.shape == (3, 19)
         assert torch.equal(found[some.known], some.values[some.known])
         assert not torch.equal(found[~some.known], some.values[~some.known])

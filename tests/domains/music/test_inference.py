@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_music import Chorales, Performances, tiny_model
+from tiny_music import Chorales, Performances, tiny_model, windows_of
 
 from triptych.core.attention.full import Full
 from triptych.core.attention.relative import Relative
@@ -124,8 +124,7 @@ def test_sampling_beyond_the_window_sees_what_the_evaluation_sees(attention, n_p
     tokens = continue_tokens(
         model,
         SampleRequest(prefix=prompt, length=n_prompt + 150, sampling=Sampling(temperature=0)),
-        window=length,
-        overlap=overlap,
+        windows_of(length, overlap),
     )
     assert tokens.shape == (2, n_prompt + 150)
     assert torch.equal(tokens[:, :n_prompt], prompt)
@@ -161,8 +160,7 @@ def test_a_row_that_has_ended_stays_ended_in_later_windows(overlap):
     tokens = continue_tokens(
         model,
         SampleRequest(prefix=torch.zeros(40, 0, dtype=torch.int64), length=150, seed=0, end=END),
-        window=40,
-        overlap=overlap,
+        windows_of(40, overlap),
     )
     ended = (tokens == END).cumsum(1) > 0
     assert (tokens[ended] == END).all()
@@ -201,8 +199,7 @@ def test_sampled_performances_hold_nothing_that_says_nothing():
             end=END,
             constraint=kind.grammar(20, seconds=None, n_prompt=0),
         ),
-        window=60,
-        overlap=20,
+        windows_of(60, 20),
     )
     for row in tokens.tolist():
         sounding = set()

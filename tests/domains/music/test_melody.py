@@ -167,19 +167,20 @@ def test_a_row_does_not_depend_on_the_longer_melodies_of_its_batch():
     model = model_of(PIECES).model.double().eval()
     pieces = [CHORALES.encode(piece.content) for piece in PIECES.load("test", CHORALES)]
     windows = [Window(tokens, 64) for tokens in pieces]
-    reader = WindowMelody(CHORALES, 64)
-    together = make_batch(windows, CHORALES, length=64, melody=reader)
+    settings = MusicSettings(ModelConfig(melody=MelodyEncoder()), sequence_length=64, overlap=0)
+    together = make_batch(windows, settings)
     assert (together.melody == PADDING).any()
     nll = token_nll(model, together)
     for row, window in enumerate(windows):
-        alone = token_nll(model, make_batch([window], CHORALES, length=64, melody=reader))
+        alone = token_nll(model, make_batch([window], settings))
         torch.testing.assert_close(nll[row, : alone.shape[1]], alone[0], rtol=0, atol=1e-12)
 
 
 def test_the_melody_matters_and_has_gradients():
     model = model_of(PIECES).model.double()
     tokens = CHORALES.encode(PIECES.load("test", CHORALES)[0].content)
-    batch = make_batch([Window(tokens, 0)], CHORALES, length=64, melody=WindowMelody(CHORALES, 64))
+    settings = MusicSettings(ModelConfig(melody=MelodyEncoder()), sequence_length=64, overlap=0)
+    batch = make_batch([Window(tokens, 0)], settings)
     other = batch._replace(melody=batch.melody.flip(1))
     assert not torch.allclose(token_nll(model, batch), token_nll(model, other))
     token_nll(model, batch).sum().backward()
@@ -194,25 +195,21 @@ def test_sampling_sees_the_melody_and_windows_of_the_evaluation(source, busy_pie
     length, overlap = 128, 64
     model = model_of(source).model.double()
     tokenizer = source.tokenizer
-    reader = WindowMelody(tokenizer, length)
+    config = ModelConfig(tokenizer=tokenizer, melody=MelodyEncoder())
+    settings = MusicSettings(config, sequence_length=length, overlap=overlap)
     melody = np.random.default_rng(0).integers(50, 80, 90)
-
-    def condition(before):
-        return reader.condition(model, melody, before)
 
     tokens = continue_tokens(
         model,
         SampleRequest(prefix=torch.zeros(2, 0, dtype=torch.int64), length=200, seed=0),
-        window=length,
-        overlap=overlap,
-        condition=condition,
+        settings,
+        melody,
     )
     greedy = continue_tokens(
         model,
         SampleRequest(prefix=tokens[:, :170], length=220, sampling=Sampling(temperature=0)),
-        window=length,
-        overlap=overlap,
-        condition=condition,
+        settings,
+        melody,
     )
     with torch.no_grad():
         for place in range(170, 220, 3):

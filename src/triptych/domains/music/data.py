@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.config.schema import to_plain
-from triptych.domains.music.melody import WindowMelody, padded
+from triptych.domains.music.melody import padded
 from triptych.domains.music.model import MusicSettings
 from triptych.domains.music.notes import Ids
 from triptych.domains.music.sources.base import SPLITS, Piece, PieceSource
@@ -166,20 +166,10 @@ class Batch(NamedTuple):
     """int64 [B, K]: melodies of `melody.padded`; None for a model without an encoder"""
 
 
-def window_starts(n_tokens: int, *, length: int, overlap: int) -> list[int]:
-    """Return the starts of a piece's windows: every length - overlap tokens up to its end."""
-    return list(range(0, max(1, n_tokens - overlap), length - overlap))
-
-
-def make_batch(
-    windows: list[Window],
-    tokenizer: MusicTokenizer,
-    *,
-    length: int,
-    melody: WindowMelody | None = None,
-) -> Batch:
-    """Pad windows to the longest of them, at most `length` tokens; melody: reads their melodies."""
-    width = min(length, max(len(w.tokens) - w.start for w in windows))
+def make_batch(windows: list[Window], settings: MusicSettings) -> Batch:
+    """Pad windows to the longest of them; add the melodies that the model is given."""
+    tokenizer = settings.tokenizer
+    width = min(settings.sequence_length, max(len(w.tokens) - w.start for w in windows))
     values = np.full((len(windows), width), PADDING, dtype=np.int64)
     previous = np.full(len(windows), NO_PREVIOUS, dtype=np.int64)
     scored = np.zeros((len(windows), width), dtype=bool)
@@ -196,7 +186,7 @@ def make_batch(
         if context:
             previous[row] = ids[context - 1]
     batch = Batch(*map(torch.from_numpy, (values, previous, scored, onsets & scored)))
-    if melody is None:
+    if (melody := settings.window_melody) is None:
         return batch
     melodies = [melody.of_window(w.tokens, w.start, w.semitones) for w in windows]
     return batch._replace(melody=padded(melodies))
@@ -205,19 +195,18 @@ def make_batch(
 def training_batches(
     pieces: TrainingPieces, config: DataConfig, settings: MusicSettings, *, seed: int
 ) -> ResumableLoader:
-    """Return random crops of augmented pieces, with the melodies that the model is given.
+    """Return random crops of augmented pieces.
 
     In an epoch, a piece gives as many crops as windows without overlap would cover it.
     """
-    length = config.sequence_length
-    tokenizer, melody = settings.tokenizer, settings.window_melody
-    crops = -(-pieces.tokens.lengths[pieces.whole] // length)
+    tokenizer = settings.tokenizer
+    crops = -(-pieces.tokens.lengths[pieces.whole] // settings.sequence_length)
     items = np.repeat(np.arange(len(crops)), crops)  # piece of each crop
 
     def batch(numbers: Items, generator: torch.Generator | None) -> Batch:
         assert generator is not None
         windows = [pieces.crop(number, config, tokenizer, generator) for number in items[numbers]]
-        return make_batch(windows, tokenizer, length=length, melody=melody)
+        return make_batch(windows, settings)
 
     plan = shuffled_batches(len(items), config.batch_size)
     return ResumableLoader(len(items), plan, batch, seed=seed, name="the training music")
@@ -231,19 +220,16 @@ def evaluation_batches(
     pieces: ids of each. batch_size: windows at a time, fewer where they would exceed
     MAX_TOKENS_PER_BATCH.
     """
-    length, overlap = settings.sequence_length, settings.overlap
-    tokenizer, melody = settings.tokenizer, settings.window_melody
     windows = [
-        Window(tokens, start, overlap if start else 0)
+        Window(tokens, start, settings.overlap if start else 0)
         for tokens in pieces
-        for start in window_starts(len(tokens), length=length, overlap=overlap)
+        for start in settings.window_starts(len(tokens))
     ]
 
     def batch(numbers: Items, generator: torch.Generator | None) -> Batch:
-        chosen = [windows[number] for number in numbers]
-        return make_batch(chosen, tokenizer, length=length, melody=melody)
+        return make_batch([windows[number] for number in numbers], settings)
 
-    batch_size = min(batch_size, max(1, MAX_TOKENS_PER_BATCH // length))
+    batch_size = min(batch_size, max(1, MAX_TOKENS_PER_BATCH // settings.sequence_length))
     return FixedBatches(cut(range(len(windows)), batch_size), batch, name="the music to be scored")
 
 

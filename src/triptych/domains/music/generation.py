@@ -8,22 +8,20 @@ scored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from triptych.core.models.base import NO_CONDITION, Condition
+from triptych.core.models.base import NO_CONDITION
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding import generate as generation
 from triptych.decoding.constraints import ByPriority
 from triptych.decoding.generate import on_model
 from triptych.decoding.given import particle_filter
 from triptych.decoding.sampling import Draft, Given, LogitsConstraint, SampleRequest
-from triptych.domains.music.data import window_starts
 from triptych.domains.music.model import MusicSettings
 from triptych.domains.music.notes import Ids
 from triptych.types import Progress
@@ -58,9 +56,6 @@ def sample_pieces(
     first = np.zeros(0, dtype=np.int64) if prompt is None else prompt
     grammar = tokenizer.grammar(count, seconds=seconds, n_prompt=len(first))
     rules = [*constraints] if grammar is None else [grammar, *constraints]
-    condition = None
-    if melody is not None and (reader := settings.window_melody) is not None:
-        condition = partial(reader.condition, model, melody)
     request = replace(
         request,
         prefix=torch.from_numpy(first).to(device).expand(count, -1),
@@ -69,52 +64,41 @@ def sample_pieces(
         constraint=ByPriority(rules) if rules else None,
         draft=draft,
     )
-    tokens = continue_tokens(
-        model,
-        request,
-        window=settings.sequence_length,
-        overlap=settings.overlap,
-        condition=condition,
-    )
-    rows = tokens.cpu().numpy()
+    rows = continue_tokens(model, request, settings, melody).cpu().numpy()
     return [tokenizer.trim(row, seconds=seconds, n_prompt=len(first)) for row in rows]
 
 
 def continue_tokens(
-    model: DecoderOnly,
-    request: SampleRequest,
-    *,
-    window: int,
-    overlap: int,
-    condition: Callable[[Tensor], Condition] | None = None,
+    model: DecoderOnly, request: SampleRequest, settings: MusicSettings, melody: Ids | None = None
 ) -> Tensor:
     """Continue the prefix, int64 [B, P] with P from 0, to `length` tokens at most: [B, length].
 
-    window, overlap: of the windows, in tokens. A row that samples `end` is filled with it; stops
-    when all rows have. The constraint is called with all tokens from the first one of the prefix
-    on. condition: called with the tokens before each window, int64 [B, t]. The progress counts new
-    tokens; where all rows ended earlier the last call is (new tokens, new tokens).
+    A row that samples `end` is filled with it; stops when all rows have. The constraint is called
+    with all tokens from the first one of the prefix on. settings, melody: as in `sample_pieces`.
+    The progress counts new tokens; where all rows ended earlier the last call is (new tokens, new
+    tokens).
     """
     request = on_model(model, request)
     assert request.prefix is not None
     tokens, total, end = request.prefix, request.length, request.end
-    n_prompt = tokens.shape[1]
-    start = 0
+    n_prompt, start, reader = tokens.shape[1], 0, settings.window_melody
     while tokens.shape[1] < total:
         # The window in which the evaluation would score the next token.
-        while tokens.shape[1] >= start + window:
-            start += window - overlap
+        while tokens.shape[1] >= start + settings.sequence_length:
+            start += settings.sequence_length - settings.overlap
         before = tokens[:, :start]
         n_known = tokens.shape[1] - start
-
+        condition = NO_CONDITION
+        if melody is not None and reader is not None:
+            condition = reader.condition(model, melody, before)
         part = replace(
             request,
             count=len(tokens),
-            length=min(window, total - start),
+            length=min(settings.sequence_length, total - start),
             prefix=tokens[:, start:],
             previous=before[:, -1] if start else None,
             constraint=_after(before, request.constraint),
-            condition=NO_CONDITION if condition is None else condition(before),
+            condition=condition,
             progress=part_of(request.progress, tokens.shape[1] - n_prompt, total - n_prompt),
         )
         sampled = generation.generate(model, part)
@@ -132,32 +116,25 @@ def continue_tokens(
 
 
 def complete_tokens(
-    model: DecoderOnly,
-    request: SampleRequest,
-    *,
-    window: int,
-    overlap: int,
-    particles: int,
+    model: DecoderOnly, request: SampleRequest, settings: MusicSettings, *, particles: int
 ) -> Tensor:
     """Sample the unknown tokens of pieces given the known ones: int64 [B, L].
 
     In each window the unknown tokens are drawn by `particle_filter`, so that known tokens later in
-    the window count too. window, overlap: of the windows, in tokens. The constraint is on the
-    unknown tokens, a function of all tokens so far. progress: called with (tokens drawn, L).
+    the window count too. The constraint is on the unknown tokens, a function of all tokens so far.
+    progress: called with (tokens drawn, L).
     """
     request = on_model(model, request)
     assert request.given is not None
     values, known = request.given.values.clone(), request.given.known.clone()
     total = values.shape[1]
-    for start in window_starts(total, length=window, overlap=overlap):
-        stop = min(start + window, total)
-        n_prefix = overlap if start else 0
+    for start in settings.window_starts(total):
+        stop = min(start + settings.sequence_length, total)
+        n_prefix = settings.overlap if start else 0
         before = values[:, :start].repeat_interleave(particles, 0)  # [B n, start]
-
-        given = Given(values[:, start:stop], known[:, start:stop])
         part = replace(
             request,
-            given=given,
+            given=Given(values[:, start:stop], known[:, start:stop]),
             previous=values[:, start - 1] if start else None,
             constraint=_after(before, request.constraint),
             progress=part_of(request.progress, start + n_prefix, total),

@@ -114,7 +114,6 @@ class MusicModel(MusicEvaluation):
         self.check_melody()
         rules = [] if constraints is None else self.tokenizer.constraints(constraints)
         piece = self.tokenizer.given(_parsed(given, "the given piece"), keep)
-        settings = self.settings
         device = self.full_model.start.device
         parts = (torch.from_numpy(part).to(device) for part in (piece.ids, piece.known))
         tokens = complete_tokens(
@@ -126,8 +125,7 @@ class MusicModel(MusicEvaluation):
                 constraint=ByPriority(rules) if rules else None,
                 progress=progress,
             ),
-            window=settings.sequence_length,
-            overlap=settings.overlap,
+            self.settings,
             particles=particles,
         )
         return [piece.to_midi(ids) for ids in tokens.cpu().numpy()]

@@ -140,6 +140,11 @@ class MusicSettings(ModelSettings):
             return None
         return WindowMelody(self.tokenizer, self.sequence_length)
 
+    def window_starts(self, n_tokens: int) -> list[int]:
+        """Return the starts of a piece's windows: every length - overlap tokens up to its end."""
+        step = self.sequence_length - self.overlap
+        return list(range(0, max(1, n_tokens - self.overlap), step))
+
     def build_model(self, vocabulary: dict[str, Any] | None = None) -> DecoderOnly:
         """Build the model for the tokenizer and the windows.
 
