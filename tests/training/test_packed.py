@@ -1,4 +1,4 @@
-"""Packed arrays come back as they were written, and damaged folders are refused."""
+"""Rows of different lengths and packed arrays come back; damaged folders are refused."""
 
 from __future__ import annotations
 
@@ -88,3 +88,23 @@ def test_an_epoch_in_parts_holds_every_item_once(monkeypatch: pytest.MonkeyPatch
         resumed.load_state_dict(begun.state_dict())
         rest = [batch for _ in range(3) for batch in resumed]
         assert (taken + rest)[:26] == first + second
+
+
+def test_rows_come_back() -> None:
+    flat = Ragged.of(ROWS, np.uint16)
+    assert [row.tolist() for row in flat] == ROWS
+    assert flat.lengths.tolist() == [2, 0, 1, 100, 0]
+    assert flat[3].base is not None, "a row is a view"
+    for outside in (-1, 5):
+        with pytest.raises(IndexError, match="of 5"):
+            flat[outside]
+    assert list(Ragged.of([])) == []
+
+
+@pytest.mark.parametrize("items", [[0], [3, 0, 2], [1, 4], [2, 2], range(5)])
+def test_padding_is_behind_the_rows(items: list[int]) -> None:
+    longest = max(len(ROWS[item]) for item in items)
+    by_hand = [ROWS[item] + [-1] * (longest - len(ROWS[item])) for item in items]
+    padded = Ragged.of(ROWS, np.uint16).padded(items, -1)
+    assert padded.dtype == np.int64
+    assert padded.tolist() == by_hand
