@@ -17,8 +17,8 @@ from triptych.errors import SaveFailed, UserError
 from triptych.files.results import remove_unfinished
 from triptych.training.lightning_fixes import AtomicCheckpointIO
 from triptych.training.run.checkpoint import FORMAT, header, read_checkpoint
-from triptych.training.run.folder import check_run_folder
 from triptych.training.run.model_files import StoredAs
+from triptych.training.run.resume import check_run_folder
 
 
 def content(value: float = 1.0, size: int = 10) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def test_lightning_counts_every_update_as_a_step() -> None:
     class One(Plain):
         def training_step(self, batch: Tensor, batch_idx: int) -> None:
             first, _ = self.trainer.optimizers
-            fixes.step_uncounted(self, first)
+            first.step()
             self.optimizers()[1].step()
 
     assert fit(module=One(automatic=False)).global_step == 4

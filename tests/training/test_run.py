@@ -27,7 +27,7 @@ from triptych.training.loading import loader as loader_module
 from triptych.training.loading.batches import shuffled_batches
 from triptych.training.loading.loader import ResumableLoader
 from triptych.training.run.checkpoint import read_checkpoint
-from triptych.training.run.folder import Resume
+from triptych.training.run.resume import Resume
 from triptych.training.run.settings import OptimConfig, RunConfig
 
 

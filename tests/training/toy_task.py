@@ -16,7 +16,7 @@ from triptych.training.engine.optim import AdamW, InverseSqrt
 from triptych.training.loading.batches import cut, shuffled_batches
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
 from triptych.training.run import trainer as trainer_module
-from triptych.training.run.folder import Resume
+from triptych.training.run.resume import Resume
 from triptych.training.run.settings import OptimConfig, RunConfig, RunSettings
 
 PADDING = -1

@@ -80,16 +80,6 @@ def log_for_callbacks(module: pl.LightningModule, values: dict[str, float]) -> N
     module.log_dict(tensors, logger=False, sync_dist=True)
 
 
-def step_uncounted(module: pl.LightningModule, optimizer: torch.optim.Optimizer) -> None:
-    """Make an update that is no step of the run, in a module with manual optimisation.
-
-    Lightning counts every step of its wrapped optimisers, so that a batch with updates of two
-    networks would be two steps.
-    """
-    module.on_before_optimizer_step(optimizer)
-    optimizer.step()
-
-
 def end_after_batch(trainer: pl.Trainer, wanted: bool) -> None:
     """Make Lightning raise SIGTERMException after the current batch, or not.
 

@@ -20,7 +20,6 @@ from triptych.errors import UserError
 from triptych.files.reading import rank_and_world
 from triptych.training.engine.evaluate import in_double
 from triptych.training.engine.module import TrainingModule
-from triptych.training.lightning_fixes import step_uncounted
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
 
 
@@ -106,8 +105,9 @@ class GanTrainingModule(TrainingModule):
             self._losses[name] = loss.detach()
             if counted is wrapped[-1]:
                 counted.step()  # with `on_before_optimizer_step`
-            else:
-                step_uncounted(self, optimizer)
+            else:  # Lightning counts every step of its wrapped optimisers as a step of the run
+                self.on_before_optimizer_step(optimizer)
+                optimizer.step()
             optimizer.zero_grad()
             self.untoggle_optimizer(optimizer)
         count = len(batch.pixels)

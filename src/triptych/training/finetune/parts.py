@@ -55,46 +55,38 @@ def select(option: str, patterns: Iterable[str], names: Iterable[str]) -> list[s
     return [name for name in names if any(matches(name, pattern) for pattern in patterns)]
 
 
-def adapted_layers(settings: FineTuneConfig, weights: Mapping[str, Tensor]) -> list[str]:
-    """Return the names of the layers that get adapters; UserError as in `check_parts`."""
-    rank = settings.lora_rank
-    if not rank:
-        return []
-    layers = linear_layers(weights)
-    if settings.lora_layers is not None:
-        layers = select("run.finetune.lora_layers", settings.lora_layers, layers)
-    for name in layers:
-        if rank > (most := min(weights[f"{name}.weight"].shape)):
-            raise UserError(
-                f"run.finetune.lora_rank is {rank}, but the matrix of {name} has at most rank "
-                f"{most}; expected a smaller rank, such as 8"
-            )
-    return layers
-
-
 def is_restricted(settings: FineTuneConfig) -> bool:
     """Return whether a run leaves weights of the model as they are."""
     return settings.train_only is not None or settings.lora_rank > 0
 
 
-def check_parts(config: RunSettings, weights: Mapping[str, Tensor]) -> list[str]:
-    """Return the names of the weights that train_only selects, of a model without adapters.
+def check_parts(config: RunSettings, weights: Mapping[str, Tensor]) -> tuple[list[str], list[str]]:
+    """Return the names of the weights that train_only selects, and of the layers with adapters.
 
-    weights: of the model by name. Raises UserError where a pattern matches none of them, where the
-    rank of the adapters is too large, and for Muon without a matrix to train.
+    weights: of a model without adapters, by name. Raises UserError where a pattern matches none of
+    them, where the rank of the adapters is too large, and for Muon without a matrix to train.
     """
-    settings = config.run.finetune
+    settings, optimizer = config.run.finetune, config.optim.optimizer
     chosen = select("run.finetune.train_only", settings.train_only or (), weights)
-    adapted_layers(settings, weights)
-    matrices = {f"{layer}.weight" for layer in linear_layers(weights)}
-    optimizer = config.optim.optimizer
+    linear, rank = linear_layers(weights), settings.lora_rank
+    matrices = {f"{layer}.weight" for layer in linear}
     if optimizer.needs_blocks and is_restricted(settings) and not matrices & {*chosen}:
         raise UserError(
             f"optim.optimizer is {type(optimizer).__name__}, which trains matrices of the blocks, "
             "and run.finetune.train_only selects none (adapters are none either); set "
             "optim.optimizer to AdamW"
         )
-    return chosen
+    if not rank:
+        return chosen, []
+    if settings.lora_layers is not None:
+        linear = select("run.finetune.lora_layers", settings.lora_layers, linear)
+    for name in linear:
+        if rank > (most := min(weights[f"{name}.weight"].shape)):
+            raise UserError(
+                f"run.finetune.lora_rank is {rank}, but the matrix of {name} has at most rank "
+                f"{most}; expected a smaller rank, such as 8"
+            )
+    return chosen, linear
 
 
 def restrict_training(model: nn.Module, config: RunSettings) -> None:
@@ -106,9 +98,7 @@ def restrict_training(model: nn.Module, config: RunSettings) -> None:
     settings = config.run.finetune
     if not is_restricted(settings):
         return
-    before = model.state_dict()
-    chosen = check_parts(config, before)
-    layers = adapted_layers(settings, before)
+    chosen, layers = check_parts(config, model.state_dict())
     add_adapters(model, layers, rank=settings.lora_rank, alpha=settings.lora_alpha)
     model.requires_grad_(False)
     for name, weight in model.named_parameters(remove_duplicate=False):

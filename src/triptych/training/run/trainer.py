@@ -31,21 +31,21 @@ from triptych.training.loggers.tensorboard import check_tensorboard, open_tensor
 from triptych.training.loggers.wandb import open_wandb
 from triptych.training.run.checkpoint import code_commit, versions
 from triptych.training.run.checks import build_trainer, check_batches
-from triptych.training.run.folder import (
-    Resume,
-    check_run_folder,
-    holds_checkpoint,
-    is_occupied,
-    write_config,
-    write_versions,
-)
 from triptych.training.run.processes import (
     Prepare,
     decided_by_rank_0,
     disconnected_by_refusal,
     prepare_in_turn,
 )
-from triptych.training.run.resume import resume as resume_run
+from triptych.training.run.resume import (
+    Resume,
+    check_run_folder,
+    holds_checkpoint,
+    is_occupied,
+    resume_run,
+    write_config,
+    write_versions,
+)
 from triptych.training.run.settings import RunSettings
 
 
