@@ -36,8 +36,8 @@ class SettingsFile:
 def read_settings_file(path: Path) -> SettingsFile:
     """Read one YAML file of settings.
 
-    Raises UserError for a file that is missing, unreadable, not YAML, empty or not a mapping, and
-    for a key that occurs twice (PyYAML would silently take the last).
+    Raises UserError for a file without such settings, and for a key that occurs twice (PyYAML would
+    silently take the last).
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -71,7 +71,6 @@ def _near(path: Path) -> str:
 
 
 def _collect_lines(node: yaml.MappingNode, prefix: str, lines: dict[str, int], path: Path) -> None:
-    """Add the line of every key below a prefix to `lines`."""
     for key_node, value_node in node.value:
         key = prefix + str(key_node.value)
         line = key_node.start_mark.line + 1

@@ -53,7 +53,7 @@ def in_words(hint: Any) -> str:
 def typed_actions(parser: argparse.ArgumentParser) -> list[tuple[argparse.Action, Any]]:
     """Return the arguments of a parser with their types; None for a type that only argparse knows.
 
-    Neither library has a public list of them; nothing else asks for it.
+    Neither library has a public list of them.
     """
     return [(action, getattr(action, "_typehint", None)) for action in parser._actions]
 

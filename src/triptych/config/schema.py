@@ -107,8 +107,7 @@ def from_plain(cls: type[Config], plain: Any, *, where: str = "the settings") ->
 
     Missing keys take their defaults. Classes of parts are imported only from Triptych, from the
     package of `cls` and from modules that are imported already, because the mapping may come from a
-    foreign checkpoint. where: beginning of error sentences.
-    Raises UserError for a misspelt key, a wrong class, a wrong type or an impossible value.
+    foreign checkpoint. where: beginning of the sentence of a UserError.
     """
     _check_packages(cls, plain, {"triptych", cls.__module__.partition(".")[0]}, where)
     parser = _plain_parser(cls)  # type: ignore[arg-type]  # a class has a hash
@@ -229,7 +228,6 @@ def parse_settings(
     """Parse a command line; return the values and a function that locates a key.
 
     Every file is first read alone, so that its errors name it and the line.
-    Raises UserError for all bad input.
     """
     paths: list[Path] = []
     others = list(arguments)
@@ -265,7 +263,6 @@ def split_config(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
 
 
 def _locate_in(files: list[SettingsFile], options: list[str]) -> Locate:
-    """Return a function that locates a key in the options or in the files."""
     # `--data.source.init_args.directory` and `--data.source.directory` set the same key.
     given = {
         option.lstrip("-").partition("=")[0].replace(".init_args", "")

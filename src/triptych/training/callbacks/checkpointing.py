@@ -71,7 +71,6 @@ class KeepCheckpoints(Checkpoint):
         return trainer.global_step % 50 == 0 and bool(trainer.strategy.broadcast(overdue))
 
     def on_validation_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Save last.ckpt, and best.ckpt if the score is the best so far."""
         if trainer.sanity_checking:
             return
         value = self.task.latest[self.task.monitor]
@@ -88,7 +87,6 @@ class KeepCheckpoints(Checkpoint):
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
     ) -> None:
-        """Save if a signal ended the run; other exceptions leave last.ckpt unchanged."""
         if isinstance(exception, SIGTERMException):
             self.save(trainer)
 

@@ -51,11 +51,9 @@ class WeightAverage(Callback):
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Keep the checkpoint's average until the parameters are on their device."""
         self._loaded = checkpoint.get(AVERAGE, self._loaded)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Start from the checkpoint's average, or from the weights."""
         self.updates, average = self._loaded["updates"], self._loaded["average"]
         self._average = {
             parameter: average.get(name, parameter.detach()).to(
@@ -69,7 +67,6 @@ class WeightAverage(Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any
     ) -> None:
-        """Add the new weights to the average after an update; a micro-batch brings none."""
         if not pl_module.whole_step:
             return
         self.updates += 1
@@ -79,14 +76,12 @@ class WeightAverage(Callback):
 
     @torch.no_grad()
     def on_validation_start(self, *_: Any) -> None:
-        """Exchange the training weights for the average."""
         self._training_weights = [parameter.detach().clone() for parameter in self._average]
         for parameter, average in self._average.items():
             parameter.copy_(average)
 
     @torch.no_grad()
     def on_validation_end(self, *_: Any) -> None:
-        """Exchange the average for the training weights."""
         for parameter, weight in zip(self._average, self._training_weights or (), strict=False):
             parameter.copy_(weight)
         self._training_weights = None
@@ -97,7 +92,6 @@ class WeightAverage(Callback):
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Write the average as "state_dict" and the training weights under `AVERAGE`."""
         present = [parameter.detach() for parameter in self._average]
         weights = dict(zip(self._average, self._training_weights or present, strict=True))
         checkpoint["state_dict"].update(_named(pl_module, self._average))

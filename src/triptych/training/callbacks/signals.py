@@ -34,7 +34,7 @@ class StopOnSignal(Callback):
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Handle the signals inside the block, if this is the main thread."""
+        """Handle the signals; only the main thread can."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

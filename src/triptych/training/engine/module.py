@@ -96,7 +96,7 @@ class TrainingModule(pl.LightningModule, ABC):
     def initial_weights(self, header: dict[str, Any], weights: dict[str, Tensor]) -> InitialWeights:
         """Return what the model takes from the checkpoint of `run.start.init_from`; all by default.
 
-        header, weights: of the checkpoint. Raises UserError for a model without a part that fits.
+        Raises UserError for a model without a part that fits.
         """
         return InitialWeights(weights)
 
@@ -277,7 +277,7 @@ class TrainingModule(pl.LightningModule, ABC):
         return step == 1 or step % max(1, interval) == 0
 
     def further_values(self) -> dict[str, float]:
-        """Return values that are logged with the training loss, by name."""
+        """Return values that are logged with the training loss."""
         return {}
 
     def device_use(self) -> dict[str, float]:
@@ -313,7 +313,6 @@ class TrainingModule(pl.LightningModule, ABC):
                 self._sums.add(self.score(batch))
 
     def on_validation_epoch_end(self) -> None:
-        """Compute the metrics from the sums of all ranks, generate samples, and log both."""
         totals = self._sums.read_all_ranks()
         if self.trainer.sanity_checking:
             return

@@ -35,10 +35,7 @@ class OptimizerConfig(Checked, ABC):
 
     @abstractmethod
     def build(self, module: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
-        """Return the optimiser of the module's trainable parameters.
-
-        The learning rate is replaced before every update.
-        """
+        """Return the optimiser of the trainable parameters; the rate is set before every update."""
 
 
 @dataclass(frozen=True)

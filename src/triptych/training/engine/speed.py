@@ -29,16 +29,14 @@ class Throughput:
         self._targets: Tensor | float = 0.0
 
     def add(self, *, targets: Tensor, loss_sum: Tensor) -> None:
-        """Add a step: its number of targets and the sum of the objective over them."""
+        """Add a step; loss_sum: of the objective over its targets."""
         self._targets = self._targets + targets
         self._loss_sum = self._loss_sum + loss_sum
 
     def pause(self) -> None:
-        """Stop the clock."""
         self._paused_at = time.monotonic()
 
     def resume(self) -> None:
-        """Continue the clock."""
         if self._paused_at is not None:
             self._start += time.monotonic() - self._paused_at
             self._paused_at = None

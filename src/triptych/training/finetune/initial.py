@@ -55,11 +55,10 @@ class Start(NamedTuple):
 def find_start(
     domain: str, config: RunSettings, folder: Path | None, *, max_epochs: int | None
 ) -> Start:
-    """Return what a run starts with.
+    """Return what a run starts with; folder: of the run to resume, None for a new one.
 
-    folder: of the run to resume; None for a new one. Raises UserError where the run cannot be
-    resumed, where the initial weights belong to another model and where a part to train is no part
-    of it.
+    Raises UserError where the run cannot be resumed, where the initial weights belong to another
+    model and where a part to train is no part of it.
     """
     start, settings = config.run.start, to_plain(config)
     if folder is not None:
@@ -90,9 +89,8 @@ def find_start(
 
 
 def read_initial(name: str, *, domain: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of the setting `OPTION`: a checkpoint file, or `pretrained:NAME`.
+    """Return the content of the setting `OPTION`, with its adapters merged into the weights.
 
-    Its adapters are merged into the weights. settings: of the run, JSON types; needs no data.
     Raises UserError if there is none, or if its domain or a size of its model differs (another
     n_heads would fit the weights).
     """
@@ -114,10 +112,9 @@ def read_initial(name: str, *, domain: str, settings: Mapping[str, Any]) -> dict
 def initialize_from(task: TrainingModule, content: dict[str, Any]) -> None:
     """Load the weights of a checkpoint into a new run (of best.ckpt their moving average).
 
-    content: of `read_initial`. Optimiser, schedule and data order begin anew. Prints model
-    settings that differ, and with the vocabulary of the data how many of its symbols are new.
-    Raises UserError if the vocabulary or a weight does not fit, and where weights that start anew
-    would not be trained.
+    content: of `read_initial`. Prints model settings that differ, and with the vocabulary of the
+    data how many of its symbols are new. Raises UserError if the vocabulary or a weight does not
+    fit, and where weights that start anew would not be trained.
     """
     header, name = content["triptych"], str(task.config.run.start.init_from)
     altered = [c for c in changes(header, to_plain(task.config)) if c.alters_model()]
@@ -169,10 +166,7 @@ def start_from_vectors(task: TrainingModule, path: str, *, freeze: bool) -> dict
 
 
 def _check_trained(task: TrainingModule, maps: list[RowMap], new: tuple[str, ...]) -> None:
-    """Raise UserError where weights that start anew would stay random, because they are frozen.
-
-    maps: rows of symbols, of which some may be new. new: beginnings of the names of new parts.
-    """
+    """Raise UserError where weights that start anew would stay random, because they are frozen."""
     parameters = task.named_parameters(remove_duplicate=False)
     frozen = [name for name, parameter in parameters if not parameter.requires_grad]
     rows = {name for each in maps if each.n_new for name in each.weights}

@@ -19,7 +19,7 @@ ADAPTERS = ("lora_a", "lora_b")
 
 
 class LoRALinear(nn.Linear):
-    """Linear layer with a low-rank adapter; `weight` and `bias` are those of the given layer."""
+    """Linear layer with a low-rank adapter; it shares `weight` and `bias` with the given layer."""
 
     def __init__(self, linear: nn.Linear, *, rank: int, alpha: float) -> None:
         n_in, n_out = linear.in_features, linear.out_features
@@ -45,7 +45,7 @@ def merged_weight(weight: Tensor, a: Tensor, b: Tensor, alpha: float) -> Tensor:
 def linear_layers(weights: Mapping[str, Tensor]) -> list[str]:
     """Return the names of the linear layers inside blocks, which can have adapters.
 
-    weights: by name. Embeddings and heads are no such layers: they may share their matrix.
+    Embeddings and heads are no such layers: they may share their matrix.
     """
     matrices = [
         name
@@ -56,7 +56,7 @@ def linear_layers(weights: Mapping[str, Tensor]) -> list[str]:
 
 
 def add_adapters(model: nn.Module, layers: Iterable[str], *, rank: int, alpha: float) -> None:
-    """Give linear layers of the model adapters, in place; layers: their names."""
+    """Give linear layers of the model, by name, adapters, in place."""
     for name in layers:
         parent, _, own = name.rpartition(".")
         linear = model.get_submodule(name)

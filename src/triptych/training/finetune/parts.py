@@ -36,10 +36,7 @@ def matches(name: str, pattern: str) -> bool:
 
 
 def select(option: str, patterns: Iterable[str], names: Iterable[str]) -> list[str]:
-    """Return the names that a pattern matches, in order.
-
-    Raises UserError for a pattern without a match; option: the setting that holds the patterns.
-    """
+    """Return the names that a pattern of a setting matches, in order; UserError without a match."""
     names, patterns = list(names), list(patterns)
     for pattern in patterns:
         if not any(matches(name, pattern) for name in names):
@@ -92,8 +89,7 @@ def check_parts(config: RunSettings, weights: Mapping[str, Tensor]) -> tuple[lis
 def restrict_training(model: nn.Module, config: RunSettings) -> None:
     """Add the adapters of the run to the model and freeze what the run does not train, in place.
 
-    A matrix that several parts share is trained if one of them is. Raises UserError as in
-    `check_parts`.
+    A matrix that several parts share is trained if one of them is.
     """
     settings = config.run.finetune
     if not is_restricted(settings):

@@ -42,7 +42,6 @@ class RowMap(NamedTuple):
 
     @property
     def n_new(self) -> int:
-        """Number of symbols without a row in the other model."""
         return self.rows.count(NEW)
 
     def __str__(self) -> str:
@@ -88,10 +87,9 @@ NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?(inf|nan)", re
 
 
 class WordRows(NamedTuple):
-    """Embedding table with a row for each token, and the tokens that are words."""
+    """Embedding table [V, D] with a row for each token, and the tokens that are words."""
 
     table: nn.Parameter
-    """[V, D]."""
     words: Sequence[str | None]
     """For each row its word; None for a token that is no whole word."""
 

@@ -15,9 +15,9 @@ Items: TypeAlias = Sequence[int] | NDArray[np.int64]
 
 
 class Ragged:
-    """Rows of whole numbers; row i is `values[offsets[i] : offsets[i + 1]]`.
+    """Rows of whole numbers; row i is `values[offsets[i] : offsets[i + 1]]`, offsets int64 [N + 1].
 
-    values: [offsets[-1]], in memory or mapped from a file. offsets: int64 [N + 1], rising.
+    The values may be mapped from a file.
     """
 
     def __init__(self, values: NDArray[Any], offsets: NDArray[np.int64]) -> None:
@@ -32,17 +32,15 @@ class Ragged:
         return cls(np.concatenate([np.zeros(0, dtype), *arrays]), offsets)
 
     def __len__(self) -> int:
-        """Number of rows."""
         return len(self.offsets) - 1
 
     def __getitem__(self, index: int) -> NDArray[Any]:
-        """Return a row, without a copy; index: from 0."""
+        """Return a row, without a copy."""
         if not 0 <= index < len(self):
             raise IndexError(f"row {index} of {len(self)}")
         return self.values[self.offsets[index] : self.offsets[index + 1]]
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
-        """Yield the rows in order."""
         return (self[index] for index in range(len(self)))
 
     def part(self, rows: range) -> Ragged:
@@ -91,7 +89,7 @@ def shuffled_batches(n_items: int, batch_size: int) -> Plan:
 
 
 def shuffled(items: range, generator: torch.Generator, batch_size: int) -> Ragged:
-    """Return the items in random order in batches of batch_size; the last one may be smaller."""
+    """Return the items in random order in batches, as `cut` does."""
     order = torch.randperm(len(items), generator=generator).numpy()
     return cut(items.start + order, batch_size)
 
@@ -135,11 +133,10 @@ def batches_by_length(
     max_tokens: int,
     generator: torch.Generator | None,
 ) -> Ragged:
-    """Return batches of neighbouring items; each item is in exactly one batch.
+    """Return batches of neighbouring items, in an order that the generator, if any, shuffles.
 
     items, lengths [N]: item numbers and their lengths in tokens, sorted by length. max_tokens:
     maximum size of a batch in tokens, padding included; a longer item is a batch of its own.
-    generator: shuffles the order of the batches; None keeps it.
     """
     batches = Ragged(items, np.array([*_starts(lengths, max_tokens), len(items)]))
     if generator is None:

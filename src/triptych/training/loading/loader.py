@@ -35,8 +35,6 @@ RELEASE_EVERY = 64
 
 
 class _Batches(Dataset[Any]):
-    """Batches by their key."""
-
     def __init__(self, make_batch: MakeBatch) -> None:
         self.make_batch = make_batch
         self._made = 0
@@ -54,11 +52,7 @@ class _Batches(Dataset[Any]):
 
 
 class _Loader:
-    """Batches of these keys in order, as tensors.
-
-    workers: processes that make the batches ahead, started with the first iteration; 0 makes each
-    batch when it is asked for. pin_memory: see `ResumableLoader`.
-    """
+    """Batches of these keys in order, as tensors; workers start with the first iteration."""
 
     def __init__(
         self, make_batch: MakeBatch, keys: Iterable[Key], workers: int, *, pin_memory: bool
@@ -86,7 +80,7 @@ class _Loader:
 
 
 class _Order:
-    """Batches of each epoch, and their endless order.
+    """Batches of each epoch, and their endless order from a position (epoch, index).
 
     The workers' keys come from here and not from the loader, which would then keep its own workers
     alive: a loader that is dropped ends them at once.
@@ -99,7 +93,6 @@ class _Order:
         self._planned: dict[int, Batches] = {}
 
     def batches_of(self, epoch: int) -> Batches:
-        """Return the batches of an epoch on all ranks."""
         if epoch not in self._planned:
             batches = self.plan(epoch, generator_for(self.seed, epoch))
             if not len(batches):
@@ -109,7 +102,6 @@ class _Order:
         return self._planned[epoch]
 
     def positions(self, epoch: int, index: int) -> Iterator[tuple[int, int]]:
-        """Yield (epoch, index) from this position, without end."""
         while True:
             yield epoch, index
             index += 1
@@ -117,7 +109,6 @@ class _Order:
                 epoch, index = epoch + 1, 0
 
     def keys(self, epoch: int, index: int) -> Iterator[Key]:
-        """Yield the keys of this rank's batches from a position, without end."""
         rank, world = rank_and_world()
         for at, number in islice(self.positions(epoch, index), rank, None, world):
             yield self.batches_of(at)[number], (self.seed, at, number, 1)
@@ -135,10 +126,10 @@ class ResumableLoader:
 
     Neither torch's DataLoader nor Lightning resumes in the middle of an epoch.
 
-    n_items: number of training items. name: of the training set, for messages. workers: number of
-    processes that make batches; 0 makes them in this process. n_parts: number of plans that are one
-    epoch; an "epoch" of the plan, the seeds and the state is then one part of an epoch. UserError
-    for a plan without batches.
+    name: of the training set, for messages. workers: number of processes that make batches ahead; 0
+    makes each when it is asked for. n_parts: number of plans that are one epoch; an "epoch" of the
+    plan, the seeds and the state is then one part of an epoch. UserError for a plan without
+    batches.
     """
 
     def __init__(
@@ -176,7 +167,6 @@ class ResumableLoader:
         return -(-self._first_length // world)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield `len(self)` batches from the current position."""
         _, world = rank_and_world()
         for _ in range(len(self)):
             began = time.perf_counter()
@@ -243,8 +233,8 @@ class FixedBatches:
     With DDP rank r yields batches r, r + world, ...; a rank without a batch left yields None, so
     that all ranks make the same number of steps.
 
-    batches: item numbers, each item in exactly one batch. name: of the items, for the UserError if
-    there are none. workers, pin_memory: as for `ResumableLoader`.
+    batches: item numbers, each item in exactly one batch. UserError if there are none. The rest is
+    as for `ResumableLoader`.
     """
 
     def __init__(
@@ -269,7 +259,6 @@ class FixedBatches:
         return -(-len(self.batches) // world)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the batches of this rank."""
         rank, world = rank_and_world()
         mine = range(rank, len(self.batches), world)
         if self._loader is None:

@@ -81,11 +81,7 @@ class PackWriter:
 
 
 class Pack:
-    """Packed data of a domain.
-
-    Raises UserError for a folder without a finished pack, for a pack of another domain and for a
-    file of another size.
-    """
+    """Packed data of a domain; UserError for a folder without a whole pack of it."""
 
     def __init__(self, folder: str | Path, domain: str) -> None:
         self.folder = Path(folder).expanduser()
@@ -124,10 +120,7 @@ class Pack:
 
 
 def release_maps() -> None:
-    """Give back the memory of all mapped arrays, so that a process holds a small part of its files.
-
-    The pages stay in the cache of the operating system while there is room.
-    """
+    """Give back the memory of all mapped arrays; the pages stay in the system's cache."""
     for mapped in _MAPS:
         if hasattr(mmap, "MADV_DONTNEED"):
             mapped.madvise(mmap.MADV_DONTNEED)

@@ -20,7 +20,7 @@ class RunLogger(Logger):
     version = ""
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        """Do nothing."""
+        return
 
     def log_files(self, files: Sequence[Path], step: int) -> None:
         """Show the samples of a validation; the files are in the run's folder anyway."""
@@ -30,8 +30,8 @@ class CsvMetrics(RunLogger):
     """One row per report: its step and the metrics, blank for missing ones.
 
     Each row is on disk when `log_metrics` returns. A new metric adds a column to all rows.
-    path: the file. keep_until: step at which the run starts; rows of later steps in the file are
-    dropped, since a resumed run writes them again.
+    keep_until: step at which the run starts; rows of later steps in the file are dropped, since a
+    resumed run writes them again.
 
     Lightning's CSVLogger deletes the rows of an earlier start in the same folder.
     """
@@ -51,7 +51,6 @@ class CsvMetrics(RunLogger):
         self._rewrite([row for row in whole if int(row["step"]) <= keep_until])
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Append a row."""
         new = [name for name in metrics if name not in self.columns]
         if new:
             with self.path.open(encoding="utf-8", newline="") as file:

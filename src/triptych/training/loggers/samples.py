@@ -54,7 +54,6 @@ class SampleLog(RunLogger):
         """Write what is left and close the service's object."""
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Log metrics."""
         self._try(lambda: self.scalars(metrics, step))
 
     def log_files(self, files: Sequence[Path], step: int) -> None:

@@ -76,13 +76,7 @@ def check_tensorboard() -> None:
 
 
 def open_tensorboard(folder: Path, *, keep_until: int) -> TensorBoardMetrics:
-    """Return the logger of a run.
-
-    folder: of the run. keep_until: step at which the run starts; values of later steps, which an
-    earlier start wrote and this one writes again, are hidden. Raises UserError where the package
-    tensorboard is not installed.
-    """
-    check_tensorboard()
+    """Return the logger of a run; keep_until: as for `CsvMetrics`, later values are hidden."""
     from torch.utils.tensorboard import SummaryWriter
 
     purge = keep_until + 1 if keep_until else None

@@ -61,8 +61,8 @@ def open_wandb(
 ) -> WandbMetrics | None:
     """Open the run online, else offline, else return None; print one sentence about it.
 
-    folder: of the run; wandb writes into a sub-folder. identity: id of the wandb run, kept for
-    resumed runs. config: settings and versions.
+    folder: of the run. identity: id of the wandb run, kept for resumed runs. config: settings and
+    versions.
     """
     off = "Weights & Biases is off ({}); metrics are in metrics.csv only."
     try:
@@ -101,10 +101,9 @@ def open_wandb(
 
 
 def choose_mode(wanted: str) -> tuple[Literal["online", "offline", "off"], str]:
-    """Return the mode of the run and the reason for it.
+    """Return the mode of the run and the reason for it; raises any error of wandb.
 
-    wanted: RunConfig.wandb. Without a key the run is offline, because wandb would ask the user for
-    one. Raises any error of wandb.
+    Without a key the run is offline, because wandb would ask the user for one.
     """
     if wanted == "off":
         return "off", "--run.wandb off"

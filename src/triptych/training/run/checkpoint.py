@@ -54,11 +54,7 @@ class ModelSettings(Checked):
 
     @classmethod
     def from_header(cls, header: dict[str, Any]) -> Self:
-        """Return the settings that the header of a checkpoint has.
-
-        Raises UserError for a misspelt key, a wrong type, an impossible value, and a part whose
-        class is outside Triptych and not imported.
-        """
+        """Return the settings that the header of a checkpoint has; UserError as `from_plain`."""
         plain = {f.name: header[f.name] for f in fields(cls) if f.name in header}
         return from_plain(cls, plain, where="the settings of the model")
 
@@ -73,10 +69,7 @@ class ModelSettings(Checked):
 def header(
     metadata: dict[str, Any], *, seed: int, step: int, metrics: dict[str, float]
 ) -> dict[str, Any]:
-    """Return checkpoint["triptych"]: what `Domain.restore` needs, and how the weights were made.
-
-    metadata: of `run_metadata`.
-    """
+    """Return checkpoint["triptych"]; metadata: of `run_metadata`."""
     return {
         "format": FORMAT,
         **metadata,
@@ -92,7 +85,7 @@ def header(
 def code_commit() -> str | None:
     """Return the git commit of the running code, with "-dirty" if tracked files were changed.
 
-    None if the code is installed rather than a checkout, or without git.
+    None if the code is no checkout.
     """
     package = Path(__file__).parents[2]
 
@@ -124,10 +117,8 @@ def versions() -> dict[str, str]:
 def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the content of a checkpoint on the CPU, read with weights_only=True.
 
-    content["triptych"] is the header: format, domain, the settings of the model and of its run,
-    vocabulary, versions, commit, seed, step and metrics. content["state_dict"] contains the
-    weights. Tensors are memory-mapped.
-    A `.safetensors` file is a shipped model, a folder one of `triptych export`, see
+    content["triptych"] is the `header`, content["state_dict"] the weights, memory-mapped. A
+    `.safetensors` file is a shipped model, a folder one of `triptych export`, see
     `triptych.pretrained`.
     Raises UserError for a file that is missing, damaged, of another format or no checkpoint.
     """

@@ -78,8 +78,8 @@ def _argument(name: str, value: Any) -> Any:
 def check_settings(config: RunSettings, trainer: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments that Lightning's Trainer gets, with a chosen precision.
 
-    trainer: arguments of Lightning's Trainer as the user gives them. Raises UserError for the first
-    setting that no run can have on this machine.
+    trainer: those of the user. Raises UserError for the first setting that no run can have on this
+    machine.
     """
     run, optim = config.run, config.optim
     for name, value in trainer.items():
@@ -167,8 +167,7 @@ def check_compiler(device: str) -> None:
 def build_trainer(config: RunSettings, trainer: dict[str, Any], keep: Checkpoint) -> pl.Trainer:
     """Return Lightning's Trainer of a run; what depends on the data is added to it later.
 
-    trainer: its arguments as the user gives them. keep: writes the checkpoints. Raises UserError
-    as `check_settings`, and for values that Lightning refuses, at once or in its first step.
+    Raises UserError as `check_settings`, and for values that Lightning refuses.
     """
     arguments = check_settings(config, trainer)
     folder = Path(config.run.directory) / config.run.name

@@ -58,8 +58,7 @@ def paired(rows: Tensor, heads: int) -> Tensor:
 def from_safetensors(weights: bytes, facts: dict[str, Any], *, name: str) -> dict[str, Any]:
     """Return the content that `read_checkpoint` returns, with the weights in float32.
 
-    facts: see `pretrained.read_metadata`. name: of the weights, for the message. Raises UserError
-    if the hash of the weights is not the one in the metadata.
+    facts: of `pretrained.read_metadata`. Raises UserError where they have another hash.
     """
     digest = hashlib.sha256(weights).hexdigest()
     if digest != facts["sha256"]:
@@ -80,10 +79,7 @@ def from_safetensors(weights: bytes, facts: dict[str, Any], *, name: str) -> dic
 
 
 def read_model(weights: Path) -> dict[str, Any]:
-    """Return the content of a safetensors file with its metadata, as `from_safetensors` does.
-
-    Raises UserError for metadata or weights that are missing, damaged or not of Triptych.
-    """
+    """Return the content of a safetensors file with its metadata, as `from_safetensors` does."""
     facts = pretrained.read_metadata(weights)
     try:
         content = weights.read_bytes()

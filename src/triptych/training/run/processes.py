@@ -32,17 +32,15 @@ Prepared = tuple[TrainingModule, ResumableLoader, FixedBatches]
 class Prepare(Protocol):
     """`Domain.prepare`."""
 
-    def __call__(self, config: Any, vocabulary: Any = None) -> Prepared:
-        """Read the data."""
+    def __call__(self, config: Any, vocabulary: Any = None) -> Prepared: ...
 
 
 @contextlib.contextmanager
 def disconnected_by_refusal() -> Iterator[None]:
     """Close the connections to the other ranks where a refusal ends this process.
 
-    A thread of a connection that outlives the interpreter would abort the process, and the exit
-    code would be that of the abort. A refusal leaves no communication open, so closing waits for
-    nobody.
+    A connection's thread that outlives the interpreter would abort the process, and change its exit
+    code. A refusal leaves no communication open, so closing waits for nobody.
     """
     try:
         yield
@@ -114,11 +112,7 @@ HASHED_BATCHES = 32
 def data_hashes(
     task: TrainingModule, training: ResumableLoader, validation: FixedBatches
 ) -> dict[str, int]:
-    """Return a hash of the vocabulary and of the batches of each set, by its name.
-
-    The hashes of the batches cover their number, the order of the training items and the content of
-    HASHED_BATCHES batches.
-    """
+    """Return a hash of the vocabulary and of each set's order and HASHED_BATCHES, by its name."""
     order = training.batches_of(0)
 
     def train_batch(number: int) -> Any:

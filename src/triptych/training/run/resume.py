@@ -61,10 +61,7 @@ class Change(NamedTuple):
 
 
 def changes(header: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Change]:
-    """Return the settings that differ between a checkpoint's header and a run, sorted by name.
-
-    settings: of the run, JSON types.
-    """
+    """Return the settings that differ between a checkpoint's header and a run, sorted by name."""
     old, new = _flat({name: header[name] for name in settings if name in header}), _flat(settings)
     return [
         Change(name, old.get(name, UNSET), new.get(name, UNSET))
@@ -168,10 +165,7 @@ def check_resumable(
     settings: Mapping[str, Any],
     max_epochs: int | None,
 ) -> None:
-    """Raise UserError where a run of these settings cannot continue from the checkpoint.
-
-    settings: of the run, JSON types. Needs neither data nor model.
-    """
+    """Raise UserError where a run of these settings, of JSON types, cannot continue from it."""
     header = content["triptych"]
     check_domain(header, domain, path)
     refused = [

@@ -156,7 +156,7 @@ class RunSettings(Checked):
     """Name, folder and seed of the run."""
 
     def model_settings(self) -> ModelSettings:
-        """Return what use of the trained model needs; the rest of the settings is for training."""
+        """Return what use of the trained model needs."""
         return ModelSettings(self.model, lora_alpha=self.run.finetune.lora_alpha)
 
     def build_model(self, vocabulary: Any = None) -> nn.Module:
@@ -171,10 +171,7 @@ class RunSettings(Checked):
 
 
 def run_metadata(domain: str, config: RunSettings, vocabulary: Any) -> dict[str, Any]:
-    """Return what the header says of a run, JSON types: its settings and those of its model.
-
-    vocabulary: of the data, of JSON types; TypeError otherwise.
-    """
+    """Return what the header says of a run; TypeError for a vocabulary of other than JSON types."""
     opening = {"domain": domain, **vars(config.model_settings()), "vocabulary": vocabulary}
     plain: dict[str, Any] = to_plain({**opening, **vars(config)})
     return plain

@@ -169,10 +169,7 @@ def _open_loggers(
     step: int,
     facts: dict[str, Any],
 ) -> list[Logger]:
-    """Create the run's folder with config.yaml and versions.json; return its loggers.
-
-    facts: what versions.json keeps of this start beside step, seed, versions and size.
-    """
+    """Create the run's folder with config.yaml and versions.json; return its loggers."""
     (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
     remove_unfinished(folder / "checkpoints")
     settings = {**to_plain(task.config), "trainer": task.metadata["trainer"]}
