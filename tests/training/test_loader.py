@@ -30,7 +30,12 @@ def numbers(items: list[int], generator: torch.Generator | None) -> tuple[list[i
 
 
 def make(n: int = 10, size: int = 3, seed: int = 0, **more: Any) -> ResumableLoader:
-    return ResumableLoader(n, shuffled_batches(n, size), numbers, seed=seed, **more)
+    return working(ResumableLoader(n, shuffled_batches(n, size), numbers, seed=seed), **more)
+
+
+def working(loader: Any, workers: int = 0) -> Any:
+    loader.workers = workers
+    return loader
 
 
 def epochs(loader: ResumableLoader | FixedBatches, count: int) -> list[Any]:
@@ -95,8 +100,8 @@ def process(items: Any, generator: torch.Generator | None) -> dict[str, torch.Te
 
 
 def test_workers_go_on_from_one_epoch_to_the_next() -> None:
-    loader = ResumableLoader(10, shuffled_batches(10, 3), process, seed=0, workers=2)
-    fixed = FixedBatches(cut(range(10), 3), process, workers=2)
+    loader = working(ResumableLoader(10, shuffled_batches(10, 3), process, seed=0), 2)
+    fixed = working(FixedBatches(cut(range(10), 3), process), 2)
     for either in (loader, fixed):
         batches = epochs(either, 3)
         pids = {int(batch["pid"]) for batch in batches}
@@ -111,7 +116,7 @@ def test_a_loader_that_is_dropped_ends_its_workers(kind: str) -> None:
     """By the count of references alone: torch waits 5 s for each worker in a collected cycle."""
     loader: Any = make(workers=2)
     if kind == "fixed":
-        loader = FixedBatches(cut(range(10), 3), numbers, workers=2)
+        loader = working(FixedBatches(cut(range(10), 3), numbers), 2)
     gc.collect()
     gc.disable()
     try:
@@ -124,7 +129,7 @@ def test_a_loader_that_is_dropped_ends_its_workers(kind: str) -> None:
 
 
 def test_a_validation_that_stops_early_begins_anew() -> None:
-    fixed = FixedBatches(cut(range(10), 2), numbers, workers=2)
+    fixed = working(FixedBatches(cut(range(10), 2), numbers), 2)
     first = next(iter(fixed))
     again = list(fixed)
     assert again[0] == first
@@ -195,7 +200,7 @@ def test_fixed_batches_hold_every_item_once_and_nothing_is_augmented() -> None:
 def test_workers_make_the_same_batches_and_use_no_global_random_numbers() -> None:
     torch.manual_seed(3)
     batches = cut(range(10), 4)
-    fixed = [list(FixedBatches(batches, numbers, workers=workers)) for workers in (0, 2)]
+    fixed = [list(working(FixedBatches(batches, numbers), workers)) for workers in (0, 2)]
     assert fixed[0] == fixed[1]
     assert epochs(make(workers=2), 2) == epochs(make(), 2)
     drawn = torch.rand(1)

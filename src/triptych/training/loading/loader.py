@@ -51,14 +51,13 @@ class _Batches(Dataset[Any]):
         return apply_to_collection(batch, Tensor, Tensor.numpy)
 
 
-class _Loader:
+class _Tensors(DataLoader[Any]):
     """Batches of these keys in order, as tensors; workers start with the first iteration."""
 
     def __init__(
-        self, make_batch: MakeBatch, keys: Iterable[Key], workers: int, *, pin_memory: bool
+        self, make_batch: MakeBatch, keys: Iterable[Key], workers: int, *, pinned: bool
     ) -> None:
-        self.pin_memory = pin_memory
-        self.batches: DataLoader[Any] = DataLoader(
+        super().__init__(
             _Batches(make_batch),
             batch_size=None,
             collate_fn=lambda batch: batch,
@@ -69,14 +68,33 @@ class _Loader:
             multiprocessing_context="fork" if workers else None,
             generator=torch.Generator(),  # otherwise a number of the global generator is used
         )
+        self.pinned = pinned
 
-    def __iter__(self) -> Iterator[Any]:
-        for batch in self.batches:
-            if self.batches.num_workers:
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        for batch in super().__iter__():
+            if self.num_workers:
                 batch = apply_to_collection(batch, np.ndarray, torch.from_numpy)
-            if self.pin_memory:
+            if self.pinned:
                 batch = apply_to_collection(batch, Tensor, Tensor.pin_memory)
             yield batch
+
+
+class _Loader:
+    """Base of both loaders: how their batches are made."""
+
+    make_batch: MakeBatch
+    workers = 0
+    """Processes that make batches ahead; 0 makes each one when it is asked for."""
+    pin_memory = False
+    """Whether the batches lie in pinned memory, from which a GPU copies while it computes."""
+    _running: Any = None
+
+    def _start(self, keys: Iterable[Key]) -> _Tensors:
+        return _Tensors(self.make_batch, keys, self.workers, pinned=self.pin_memory)
+
+    def close(self) -> None:
+        """End the workers; the next iteration starts others."""
+        self._running = None
 
 
 class _Order:
@@ -114,7 +132,7 @@ class _Order:
             yield self.batches_of(at)[number], (self.seed, at, number, 1)
 
 
-class ResumableLoader:
+class ResumableLoader(_Loader):
     """Training batches in an endless order: plan(0), plan(1), ..., a function of (seed, epoch).
 
     Batch i of epoch e is augmented with a generator of (seed, e, i). With DDP the ranks take turns
@@ -126,9 +144,8 @@ class ResumableLoader:
 
     Neither torch's DataLoader nor Lightning resumes in the middle of an epoch.
 
-    name: of the training set, for messages. workers: number of processes that make batches ahead; 0
-    makes each when it is asked for. n_parts: number of plans that are one epoch; an "epoch" of the
-    plan, the seeds and the state is then one part of an epoch. UserError for a plan without
+    name: of the training set, for messages. n_parts: number of plans that are one epoch; an "epoch"
+    of the plan, the seeds and the state is then one part of an epoch. UserError for a plan without
     batches.
     """
 
@@ -140,15 +157,11 @@ class ResumableLoader:
         *,
         seed: int,
         name: str = "the training set",
-        workers: int = 0,
         n_parts: int = 1,
     ) -> None:
         self.n_items = n_items
         self.make_batch = make_batch
         self.seed = seed
-        self.workers = workers
-        self.pin_memory = False
-        """Whether the batches lie in pinned memory, from which a GPU copies while it computes."""
         self.batches_taken = 0
         """Batches handed out on all ranks, over all epochs."""
         self.seconds_taken = 0.0
@@ -156,7 +169,6 @@ class ResumableLoader:
         self._epoch = 0
         self._index = 0
         self._order = _Order(plan, seed, name)
-        self._stream: Iterator[Any] | None = None
         self._first_length = len(self.batches_of(0))
         for number in range(1, n_parts):
             self._first_length += len(plan(number, generator_for(seed, number)))
@@ -170,11 +182,9 @@ class ResumableLoader:
         _, world = rank_and_world()
         for _ in range(len(self)):
             began = time.perf_counter()
-            if self._stream is None:
-                keys = self._order.keys(self._epoch, self._index)
-                loader = _Loader(self.make_batch, keys, self.workers, pin_memory=self.pin_memory)
-                self._stream = iter(loader)
-            batch = next(self._stream)
+            if self._running is None:
+                self._running = iter(self._start(self._order.keys(self._epoch, self._index)))
+            batch = next(self._running)
             self.seconds_taken += time.perf_counter() - began
             # The position moves before the batch is trained: a batch handed out counts as taken.
             self._epoch, self._index = next(
@@ -182,10 +192,6 @@ class ResumableLoader:
             )
             self.batches_taken += world
             yield batch
-
-    def close(self) -> None:
-        """End the workers; the next batch is made anew."""
-        self._stream = None
 
     def batches_of(self, epoch: int) -> Batches:
         """Return the batches of an epoch on all ranks."""
@@ -227,31 +233,22 @@ class ResumableLoader:
         return zlib.crc32(repr(batches).encode())
 
 
-class FixedBatches:
+class FixedBatches(_Loader):
     """The same batches in each iteration, without augmentation, for validation.
 
     With DDP rank r yields batches r, r + world, ...; a rank without a batch left yields None, so
     that all ranks make the same number of steps.
 
-    batches: item numbers, each item in exactly one batch. UserError if there are none. The rest is
-    as for `ResumableLoader`.
+    batches: item numbers, each item in exactly one batch. UserError if there are none.
     """
 
     def __init__(
-        self,
-        batches: Batches,
-        make_batch: MakeBatch,
-        *,
-        name: str = "the validation set",
-        workers: int = 0,
+        self, batches: Batches, make_batch: MakeBatch, *, name: str = "the validation set"
     ) -> None:
         if not len(batches):
             raise UserError(f"{name} is empty; at least one item is needed")
         self.batches = batches
         self.make_batch = make_batch
-        self.workers = workers
-        self.pin_memory = False
-        self._loader: _Loader | None = None
 
     def __len__(self) -> int:
         """Batches per rank."""
@@ -261,12 +258,7 @@ class FixedBatches:
     def __iter__(self) -> Iterator[Any]:
         rank, world = rank_and_world()
         mine = range(rank, len(self.batches), world)
-        if self._loader is None:
-            keys = [(self.batches[number], None) for number in mine]
-            self._loader = _Loader(self.make_batch, keys, self.workers, pin_memory=self.pin_memory)
-        yield from self._loader
+        if self._running is None:
+            self._running = self._start([(self.batches[number], None) for number in mine])
+        yield from self._running
         yield from [None] * (len(self) - len(mine))
-
-    def close(self) -> None:
-        """End the workers; the next iteration starts others."""
-        self._loader = None
