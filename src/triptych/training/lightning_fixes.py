@@ -140,7 +140,6 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
     ) -> None:
-        """Write the checkpoint; SaveFailed if the file system refuses."""
         try:
             with atomic_file(Path(path)) as file:
                 torch.save(checkpoint, file)
@@ -201,8 +200,7 @@ def start_processes(trainer: pl.Trainer) -> None:
 def copies_this_process(trainer: pl.Trainer) -> bool:
     """Return whether the training would run in copies of this process (fork or spawn).
 
-    The state of a child process is lost to the process that started the run. Neither strategies nor
-    launchers say in public how processes start, and names of strategies leave out
-    DDPStrategy(start_method="spawn").
+    The state of a child process is lost to the process that started the run. Names of strategies
+    leave out DDPStrategy(start_method="spawn"), and nothing public says how processes start.
     """
     return isinstance(trainer.strategy.launcher, _MultiProcessingLauncher)

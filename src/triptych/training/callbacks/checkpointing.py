@@ -55,7 +55,6 @@ class KeepCheckpoints(Checkpoint):
         self._saved_at = time.monotonic()
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Save at the last step, after `minutes`, or if a save waited for the update."""
         self._put_off_stop(trainer)
         if not self.task.whole_step or validation_may_follow(trainer):
             return  # a run resumed from before a due validation would skip it

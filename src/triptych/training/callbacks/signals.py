@@ -63,7 +63,6 @@ class StopOnSignal(Callback):
             take_signals_back(STOP_SIGNALS, self.handle)
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Stop if all ranks agree and the update is complete."""
         if self.task.agreed_stop and self.task.whole_step:
             end_after_batch(trainer, True)
 
@@ -72,7 +71,6 @@ class StopOnSignal(Callback):
         end_after_batch(trainer, False)
 
     def on_validation_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Stop if asked before or during the validation."""
         # Without agreement one rank would leave while the others wait for it.
         alone = trainer.world_size == 1
         asked = self.task.stop_signal if alone else self.task.agreed_stop

@@ -21,9 +21,7 @@ class Evaluation:
     """Score of a whole split."""
 
     domain: str
-    """Name of the domain, such as image."""
     split: str
-    """Name of the split."""
     metrics: dict[str, float]
     """Ratios by name; the name contains the unit."""
     count: int
@@ -71,9 +69,8 @@ def sum_scores(
 ) -> dict[str, float]:
     """Return the sums that `score` gives for each batch, added up over all batches.
 
-    The model computes in eval mode without gradients and autocast. score: batch on the model's
-    device -> sums by name, such as {"nats": ..., "tokens": ...}. batches: None in it is skipped.
-    progress: called with (batches done, batches in all, or 0 if unknown).
+    score: as `TrainingModule.score`, of a batch on the model's device. batches: None in it is
+    skipped. progress: called with (batches done, batches in all, or 0 if unknown).
     """
     device = device_of(model)
     totals = MetricSums()

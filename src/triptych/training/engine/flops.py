@@ -71,7 +71,7 @@ def training_flops(model: nn.Module, length: int = 0) -> float:
 def _with_repeats(model: nn.Module) -> Iterator[tuple[nn.Module, int]]:
     """Yield all modules of a model, and how often each is applied in one pass.
 
-    The blocks of a stack are applied several times where it has fewer blocks than layers.
+    A stack may have fewer blocks than layers.
     """
     times = {
         part: stack.n_layers // len(stack.blocks)

@@ -347,7 +347,6 @@ class TrainingModule(pl.LightningModule, ABC):
     # Checkpoints and logs
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the header that makes the checkpoint self-contained."""
         checkpoint["triptych"] = header(
             self.metadata,
             seed=self.config.run.seed,

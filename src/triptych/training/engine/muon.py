@@ -17,10 +17,7 @@ from triptych.training.engine.optim import AdamW, decay_groups, trainable
 
 @dataclass(frozen=True)
 class Muon(AdamW):
-    """Muon for the matrices of the blocks, and AdamW with these settings for all other parameters.
-
-    The weight decay is that of all matrices.
-    """
+    """Muon for the matrices of the blocks, AdamW with these settings for all other parameters."""
 
     needs_blocks: ClassVar[bool] = True
 
@@ -126,7 +123,7 @@ def orthogonalized(
     """Approximations of the nearest orthogonal matrices: [n, A, B] -> [n, A, B].
 
     Newton-Schulz iteration of a polynomial with three coefficients (Jordan et al. 2024); singular
-    values between 0.5 and 1.5. In bfloat16 where the hardware has it, else in float32.
+    values between 0.5 and 1.5.
     """
     a, b, c = coefficients
     tall = matrices.shape[1] > matrices.shape[2]
@@ -141,6 +138,6 @@ def orthogonalized(
 
 
 def _format_of(device: torch.device) -> torch.dtype:
-    """Return the number format of the iteration; a CPU that only emulates bf16 is slow in it."""
+    """Return bfloat16 where the hardware has it, else float32."""
     emulated = device.type == "cpu" and not cpu_has_bf16()
     return torch.float32 if emulated else torch.bfloat16

@@ -149,9 +149,8 @@ def initialize_from(task: TrainingModule, content: dict[str, Any]) -> None:
 def start_from_vectors(task: TrainingModule, path: str, *, freeze: bool) -> dict[str, int]:
     """Fill the embeddings of a run with the vectors of a file and say how many it has.
 
-    Returns how many tokens there are, how many of them are words and how many got a vector.
-    freeze: keep these rows as they are during the training. Raises UserError as `place_vectors`
-    does, and for models of a domain without words.
+    Returns how many tokens there are, how many of them are words and how many got a vector. Raises
+    UserError as `place_vectors` does, and for models of a domain without words.
     """
     target = task.word_rows()
     fixed = place_vectors(target, path)

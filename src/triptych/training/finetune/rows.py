@@ -96,13 +96,11 @@ class WordRows(NamedTuple):
 
 @dataclass(frozen=True)
 class FixedRows:
-    """Rows of a table that training leaves as they are."""
+    """Rows of a table, int64 [n], that training leaves as they are: vectors [n, D]."""
 
     table: nn.Parameter
     rows: Tensor
-    """Numbers of the rows, int64 [n]."""
     vectors: Tensor
-    """Their values: [n, D]."""
 
     @torch.no_grad()
     def restore(self) -> None:
@@ -114,7 +112,7 @@ class FixedRows:
 def fixed_rows_of(
     module: nn.Module, table: nn.Parameter, weights: Mapping[str, Tensor], rows: Tensor
 ) -> FixedRows:
-    """Return the fixed rows of a table of a module that is resumed from a checkpoint's weights."""
+    """Return the fixed rows of a table of a module that resumes from these weights."""
     name = next(name for name, weight in module.named_parameters() if weight is table)
     return FixedRows(table, rows, weights[name][rows.to(weights[name].device)].clone())
 
@@ -122,9 +120,8 @@ def fixed_rows_of(
 def place_vectors(target: WordRows, path: str) -> FixedRows:
     """Write the vectors of a file into the rows of their words, and return those rows.
 
-    The rows of other words keep their values. A word that the file has in lower case alone takes
-    that vector. Raises UserError as `read_vectors` does, for vectors of another size than the
-    table's, and for a file that has none of the words.
+    A word that the file has in lower case alone takes that vector. Raises UserError as
+    `read_vectors` does, and for a file that has none of the words.
     """
     rows_of: dict[str, list[int]] = defaultdict(list)
     for row, word in enumerate(target.words):
@@ -153,8 +150,8 @@ def read_vectors(path: str, wanted: set[str], d_model: int) -> dict[str, Tensor]
     """Return the vectors of the wanted words of a file, float32 [d_model] each.
 
     Text, one word and its numbers per line, with the first line "words size" of word2vec or
-    without it, compressed (.gz) or not. Of equal words the first counts. Raises UserError, with
-    file and line, for a missing or damaged file.
+    without it, compressed (.gz) or not. Of equal words the first counts. Raises UserError for a
+    missing or damaged file, or vectors of another size.
     """
     file = Path(path)
     if ".bin" in file.suffixes:

@@ -203,10 +203,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def check_batches(trainer: pl.Trainer, n_train: int, n_validation: int) -> None:
-    """Raise UserError where a limit leaves no batch, or where no epoch is long enough to validate.
-
-    n_train, n_validation: batches of each process.
-    """
+    """Raise UserError where a limit leaves no batch, or no epoch is long enough to validate."""
     left = {}
     for name, each in (("train", n_train), ("val", n_validation)):
         limit = getattr(trainer, f"limit_{name}_batches")

@@ -75,10 +75,9 @@ def decided_by_rank_0(decide: Callable[[], R]) -> R:
 
 
 def prepare_in_turn(prepare: Prepare, config: Any, vocabulary: Any) -> Prepared:
-    """Return what `prepare` returns, which rank 0 calls first.
+    """Return what `prepare` returns, which rank 0 calls first, to make files and the vocabulary.
 
-    The others wait, so that files which rank 0 makes exist, and use the vocabulary that it has
-    learnt. Raises UserError where the ranks have read different data.
+    Raises UserError where the ranks have read different data.
     """
     rank, world = rank_and_world()
     if world == 1:

@@ -106,9 +106,8 @@ def is_occupied(folder: Path) -> bool:
 def check_run_folder(folder: Path, *, resume: Resume) -> bool:
     """Return whether the run goes on from a checkpoint in this folder.
 
-    resume: "auto" goes on where there is a checkpoint and begins otherwise, also in the folder of a
-    run that was killed before its first checkpoint. Creates nothing. Raises UserError where the run
-    can neither begin nor go on.
+    "auto" begins also in the folder of a run that was killed before its first checkpoint. Raises
+    UserError where the run can neither begin nor go on.
     """
     checkpoints = folder / "checkpoints"
     occupied, resumable = is_occupied(folder), holds_checkpoint(folder)
@@ -233,10 +232,7 @@ def write_config(folder: Path, settings: dict[str, Any], step: int) -> None:
 
 
 def write_versions(folder: Path, start: dict[str, Any]) -> str:
-    """Append a start of the run to versions.json and return the id of its wandb run.
-
-    start: what differs between starts, such as step, seed and precision; versions are added.
-    """
+    """Append a start of the run and versions to versions.json; return the id of its wandb run."""
     path = folder / "versions.json"
     record: dict[str, Any] = {"wandb": secrets.token_hex(4), "starts": []}
     if path.is_file():

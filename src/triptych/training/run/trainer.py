@@ -64,10 +64,9 @@ def train(
     Lightning's Trainer (max_steps, devices, strategy, ...). resume: continue from last.ckpt of the
     run, or from best.ckpt if that is damaged; "auto": if there is one.
 
-    The folder contains config.yaml, versions.json, metrics.csv, samples/, checkpoints/best.ckpt and
-    checkpoints/last.ckpt; fast_dev_run leaves none. Raises UserError before the first step for
-    anything refused, for most settings before the data are read; Diverged, SaveFailed or
-    Interrupted if the run ends early.
+    The folder contains config.yaml, versions.json, metrics.csv, samples/ and checkpoints/;
+    fast_dev_run leaves none. Raises UserError before the first step for anything refused, for most
+    settings before the data are read; Diverged, SaveFailed or Interrupted if the run ends early.
     """
     quiet_lightning()
     if config.run.log.tensorboard:
