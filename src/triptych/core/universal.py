@@ -6,7 +6,7 @@ Dehghani et al. 2018, 1807.03819; halting: Graves 2016, 1603.08983.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -102,13 +102,11 @@ def capture_halting(model: nn.Module) -> Iterator[list[Tensor]]:
     def capture(_: Any, arguments: Any, result: Halted) -> None:
         captured.append(result.weights.detach())
 
-    modules = [module for module in model.modules() if isinstance(module, AdaptiveDepth)]
-    handles = [module.register_forward_hook(capture) for module in modules]
-    try:
+    with ExitStack() as hooks:
+        for module in model.modules():
+            if isinstance(module, AdaptiveDepth):
+                hooks.enter_context(module.register_forward_hook(capture))
         yield captured
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def steps_of(weights: Tensor) -> Tensor:

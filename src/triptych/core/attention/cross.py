@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,13 +95,8 @@ def capture_attention(model: nn.Module) -> Iterator[CapturedAttention]:
         kept = captured.cross if is_cross else captured.self_attention
         kept.append(layer.weights(*arguments[:2]).detach())
 
-    handles = [
-        layer.register_forward_pre_hook(capture)
-        for layer in model.modules()
-        if isinstance(layer, MultiHeadAttention | MemoryAttention)
-    ]
-    try:
+    with ExitStack() as hooks:
+        for layer in model.modules():
+            if isinstance(layer, MultiHeadAttention | MemoryAttention):
+                hooks.enter_context(layer.register_forward_pre_hook(capture))
         yield captured
-    finally:
-        for handle in handles:
-            handle.remove()
