@@ -122,6 +122,10 @@ VARIANTS = {
         False,
     ),
     "limited": ({"limit_train_batches": 5, "accumulate_grad_batches": 2, "max_steps": 8}, False),
+    "validation every other epoch": (
+        {"limit_train_batches": 5, "val_check_interval": 2, "check_val_every_n_epoch": 2},
+        False,
+    ),
 }
 
 
@@ -171,7 +175,14 @@ def test_two_cuts_one_after_the_other(plain_run: Uncut, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variant", "steps"), [("plain", 4), ("plain", 7), ("epochs", 3), ("limited", 3)]
+    ("variant", "steps"),
+    [
+        ("plain", 4),
+        ("plain", 7),
+        ("epochs", 3),
+        ("limited", 3),
+        ("validation every other epoch", 2),
+    ],
 )
 def test_a_run_that_ended_goes_on_when_more_steps_are_asked(
     variant: str, steps: int, tmp_path: Path

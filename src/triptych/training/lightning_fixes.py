@@ -117,7 +117,8 @@ def validation_may_follow(trainer: pl.Trainer) -> bool:
     It calls `on_train_batch_end` before the validation, and a run that is resumed from a checkpoint
     of that moment skips the validation.
     """
-    if not trainer.enable_validation:
+    every_epochs = trainer.check_val_every_n_epoch or 1
+    if not trainer.enable_validation or (trainer.current_epoch + 1) % every_epochs:
         return False
     if trainer.is_last_batch:
         return True

@@ -113,12 +113,11 @@ class GanModel(TrainedModel):
         if attention is None:
             raise UserError("this GAN has no self-attention (model.attention_side is null)")
         captured: list[Tensor] = []
-        hook = attention.register_forward_pre_hook(
-            lambda layer, arguments: captured.append(layer.weights(*arguments))
-        )
         labels = labels_of(1, label if model.n_classes else None, model.n_classes)
-        image = self.sample(1, seed=seed, labels=labels)[0]  # [H, W, C]
-        hook.remove()
+        with attention.register_forward_pre_hook(
+            lambda layer, arguments: captured.append(layer.weights(*arguments))
+        ):
+            image = self.sample(1, seed=seed, labels=labels)[0]  # [H, W, C]
         weights = captured[0][0].double().cpu()  # [N, N]
         height, width, _ = model.shape
         side = attention.height
