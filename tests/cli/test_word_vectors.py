@@ -70,7 +70,7 @@ def test_a_run_starts_from_the_vectors_and_keeps_frozen_ones(freeze, settings, t
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--run.start.word_vectors", "absent.txt"], "absent.txt is no file"),
+        (["--run.start.word_vectors", "absent.txt"], "absent.txt cannot be read"),
         (["--run.start.freeze_word_vectors", "true"], "needs word_vectors"),
         (["--run.start.word_vectors", "a", "--run.start.init_from", "b"], "expected one"),
     ],

@@ -11,6 +11,7 @@ from triptych.domains.music.domain import DOMAIN, MusicSampleOptions, MusicScore
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
+from triptych.domains.music.tokenizers.remi import RemiTokenizer
 
 
 def options(**changes: Any) -> MusicSampleOptions:
@@ -69,10 +70,11 @@ def test_the_files_of_samples() -> None:
         (ChoraleTokenizer(), 1.0, None, 20), (ChoraleTokenizer(), 0.01, None, 4),
         (ChoraleTokenizer(), None, 3, 12), (EventTokenizer(), 1.0, None, 200),
         (EventTokenizer(), 0.001, None, 1), (EventTokenizer(), None, 3, 3),
+        (RemiTokenizer(("viola",)), 1.0, None, 200), (RemiTokenizer(("viola",)), None, 3, 3),
     ],
 )  # fmt: skip
 def test_tokens_of_a_length(
     tokenizer: MusicTokenizer, seconds: float | None, length: int | None, expected: int
 ) -> None:
-    """Four tokens in a sixteenth of 0.2 s, at most 200 events in a second; one unit at least."""
+    """Four tokens in a sixteenth of 0.2 s, at most 200 other tokens in a second; one unit at least."""
     assert tokenizer.n_tokens(seconds=seconds, length=length) == expected

@@ -3,7 +3,6 @@ import wave
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from triptych.domains.music import render
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
@@ -46,21 +45,6 @@ def test_silence_is_a_valid_wav(make_piano, tmp_path):
     render.write_wav(make_piano([]), tmp_path / "a.wav")
     _, samples = read_wav(tmp_path / "a.wav")
     assert not samples.any()
-
-
-def pixels(path):
-    return np.asarray(Image.open(path).convert("RGB")).astype(int)
-
-
-@pytest.mark.parametrize("tokenizer", [ChoraleTokenizer(), EventTokenizer()])
-def test_self_similarity_is_dark_on_the_diagonal(tokenizer, make_piano, tmp_path):
-    rows = [(60 + step, step, step + 1, 64) for step in range(12)]  # no pitch comes twice
-    content = render.self_similarity_png(make_piano(rows), tokenizer)
-    (tmp_path / "a.png").write_bytes(content)
-    image = pixels(tmp_path / "a.png")
-    dark = (image[:, :, 0] < 60) & (image[:, :, 2] > 80)  # the colour of similarity 1
-    assert 0.01 < dark.mean() < 0.2
-    assert render.self_similarity_png(make_piano([]), tokenizer)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -137,23 +136,6 @@ def test_a_layer_or_head_that_is_not_there(
 ) -> None:
     with pytest.raises(UserError, match=says):
         list(translator.attention(["one"], **options))
-
-
-def test_a_picture_has_a_cell_for_each_pair_and_is_darkest_where_most_is_read() -> None:
-    rows, columns = ["ein", "<end>"], ["one", "two", "<end>"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        content = heat_map([[0.9, 0.05, 0.05], [0.1, 0.1, 0.8]], rows, columns, title="t")
-    with Image.open(io.BytesIO(content)) as picture:
-        assert picture.format == "PNG"
-        pixels = np.asarray(picture.convert("RGB")).astype(int)
-    small = heat_map([[1.0]], ["a"], ["b"])
-    long = heat_map(np.full((150, 20), 1 / 20).tolist(), ["x"] * 150, ["y"] * 20)
-    sizes = [Image.open(io.BytesIO(data)).size for data in (small, long)]
-    assert min(sizes[0]) > 200
-    assert max(sizes[1]) < 4000, "a page is a page, however long the sentence"
-    blue = (pixels[..., 2] - pixels[..., 0] > 60).mean()
-    assert 0.02 < blue < 0.6
 
 
 @pytest.fixture
