@@ -11,6 +11,7 @@ import io
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -199,7 +200,8 @@ def parse_piece(content: bytes, name: str) -> Piece:
 
 def read_piece(path: Path) -> Piece:
     """Read a MIDI file for a page; raises UserError for one that is damaged or has no notes."""
-    return parse_piece(read_content(path, str(path)), path.stem)
+    piece = parse_piece(read_content(path, str(path)), str(path))
+    return replace(piece, name=path.stem)
 
 
 def new_midi(tempo: float = 120.0) -> pretty_midi.PrettyMIDI:
