@@ -76,5 +76,5 @@ def test_the_files_of_samples() -> None:
 def test_tokens_of_a_length(
     tokenizer: MusicTokenizer, seconds: float | None, length: int | None, expected: int
 ) -> None:
-    """Four tokens in a sixteenth of 0.2 s, at most 200 other tokens in a second; one unit at least."""
+    """Four in a sixteenth of 0.2 s, at most 200 in a second of other music; one unit at least."""
     assert tokenizer.n_tokens(seconds=seconds, length=length) == expected
