@@ -253,6 +253,7 @@ def test_a_sentence_is_translated_and_sampling_can_be_chosen(page: Any) -> None:
     page.get_by_label("Number of translations").first.fill("3")
     button(page, "Sample").click()
     page.get_by_role("columnheader", name="sample", exact=True).wait_for()
+    page.get_by_role("row").nth(4).wait_for(state="detached")  # the rows follow the header
     assert page.get_by_role("row").count() == 4
 
 
