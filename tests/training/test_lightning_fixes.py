@@ -1,7 +1,7 @@
 """Each work-around is needed by the installed Lightning, and mends what it is for.
 
 That it is applied in a run is tested where the run is: `test_run`, `test_resume`, `test_average`,
-`test_alternating`, `test_observability`, `test_processes`.
+`test_observability`, `test_processes`.
 """
 
 from __future__ import annotations

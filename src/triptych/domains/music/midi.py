@@ -44,8 +44,10 @@ PEDAL_DOWN = 64
 
 
 def read_content(path: Path, name: str) -> bytes:
-    """Return the bytes of a file: of one larger than MAX_BYTES one byte more, so that `parse_midi`
-    refuses it. Raises UserError for a file that cannot be read."""
+    """Return the bytes of a file; UserError where it cannot be read.
+
+    Of a larger file MAX_BYTES and one byte more, which `parse_midi` refuses.
+    """
     try:
         with path.open("rb") as file:
             return file.read(MAX_BYTES + 1)
