@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 import torch
 from pytorch_lightning import Callback
-from toy_task import ToyTask, make_batch, train, validation_loader
+from toy_task import ToyTask, make_batch, toy_run
 
 from triptych.training.engine.optim import TargetWeights
 from triptych.training.loading.loader import ResumableLoader
-from triptych.training.run.settings import RunConfig
 
 # 2, 9, 2 and 8 items of 2 to 6 targets: micro-batches of very unequal size.
 GROUPS = [[[0, 5], [1, 2, 3, 4, 6, 7, 8, 9, 10]], [[11, 12], [13, 14, 15, 16, 17, 18, 19, 20]]]
@@ -31,25 +30,15 @@ class Gradients(Callback):
             self.seen.append([parameter.grad.clone() for parameter in task.parameters()])
 
 
-def gradients(
-    folder: Path, plan: list[list[int]], name: str, **trainer: Any
-) -> list[list[torch.Tensor]]:
+def gradients(folder: Path, plan: list[list[int]], **trainer: Any) -> list[list[torch.Tensor]]:
     task = ToyTask()
     task.model.dropout.p = 0.0
     loader = ResumableLoader(
         21, lambda epoch, generator: plan, lambda items, _: make_batch(items, None), seed=1
     )
     look = Gradients()
-    settings = {
-        "max_steps": 4,
-        "val_check_interval": 1.0,
-        "accelerator": "cpu",
-        "enable_progress_bar": False,
-        "callbacks": [look],
-        **trainer,
-    }
-    config = RunConfig(name=name, directory=str(folder), wandb="off")
-    train(task, loader, validation_loader(), config, settings)
+    epochs = {"val_check_interval": 1.0, "check_val_every_n_epoch": 1}
+    toy_run(folder, task, loader=loader, max_steps=4, callbacks=[look], **epochs, **trainer)
     return look.seen
 
 
@@ -58,9 +47,10 @@ def test_every_target_weighs_the_same_in_all_micro_batches(
     clip: float | None, tmp_path: Path
 ) -> None:
     whole = [[item for part in group for item in part] for group in GROUPS]
-    expected = gradients(tmp_path, whole, "whole", gradient_clip_val=clip)
+    expected = gradients(tmp_path / "whole", whole, gradient_clip_val=clip)
     parts = [part for group in GROUPS for part in group]
-    found = gradients(tmp_path, parts, "parts", gradient_clip_val=clip, accumulate_grad_batches=2)
+    clipped = {"gradient_clip_val": clip, "accumulate_grad_batches": 2}
+    found = gradients(tmp_path / "parts", parts, **clipped)
     assert len(expected) == len(found) == 4
     for one, other in zip(expected, found, strict=True):
         for first, second in zip(one, other, strict=True):
@@ -70,9 +60,9 @@ def test_every_target_weighs_the_same_in_all_micro_batches(
 def test_the_last_group_of_an_epoch_is_not_diluted(tmp_path: Path) -> None:
     """Three micro-batches, two an update: the third makes an update by itself."""
     (first, second), (third, _) = GROUPS
-    expected = gradients(tmp_path, [first + second, third], "whole")
+    expected = gradients(tmp_path / "whole", [first + second, third])
     parts = [first, second, third]
-    found = gradients(tmp_path, parts, "parts", accumulate_grad_batches=2)
+    found = gradients(tmp_path / "parts", parts, accumulate_grad_batches=2)
     for one, other in zip(expected[1], found[1], strict=True):
         torch.testing.assert_close(one, other, rtol=2e-4, atol=1e-6)
 

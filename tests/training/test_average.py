@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,17 +10,15 @@ from typing import Any
 import pytest
 import torch
 from pytorch_lightning import Callback
-from test_processes import DDP, TRAINER, finish
-from test_resume import KillAt, run_config, settings
+from test_processes import DDP, finish
+from test_resume import KillAt, long_run
 from torch import Tensor, nn
-from toy_task import ToyTask, train, train_loader, validation_loader, weights
+from toy_task import ToyTask, checkpoint, toy_run, validation_loader, weights
 
-from triptych.errors import Interrupted
 from triptych.training.callbacks.ema import WeightAverage, decay_at, training_weights_first
 from triptych.training.engine.evaluate import sum_scores
 from triptych.training.engine.optim import AdamW, InverseSqrt
-from triptych.training.run.checkpoint import read_checkpoint
-from triptych.training.run.settings import OptimConfig, RunConfig
+from triptych.training.run.settings import OptimConfig
 
 OPTIM = OptimConfig(AdamW(weight_decay=0.1), 0.05, InverseSqrt(warmup_steps=3), ema_decay=0.6)
 Named = dict[str, Tensor]
@@ -29,7 +26,6 @@ Named = dict[str, Tensor]
 
 def go(
     folder: Path,
-    name: str,
     *,
     decay: float = OPTIM.ema_decay,
     resume: bool = False,
@@ -37,15 +33,8 @@ def go(
     **trainer: Any,
 ) -> ToyTask:
     # Another start than the first run's: everything must come from the checkpoint.
-    task = kind(replace(OPTIM, ema_decay=decay), initial=1 if resume else 0)
-    run = run_config(folder, name)
-    with contextlib.suppress(Interrupted):
-        train(task, train_loader(), validation_loader(), run, settings(**trainer), resume)
-    return task
-
-
-def checkpoint(folder: Path, name: str, which: str = "last") -> dict[str, Any]:
-    return read_checkpoint(folder / name / "checkpoints" / f"{which}.ckpt")
+    task = kind(replace(OPTIM, ema_decay=decay), initial=int(resume))
+    return long_run(folder, task, resume=resume, **trainer)
 
 
 def assert_equal(one: Named, other: Named) -> None:
@@ -102,8 +91,8 @@ def test_mean_is_that_of_a_slow_reference(
     decay: float, steps: int, more: dict[str, Any], tmp_path: Path
 ) -> None:
     record = Record()
-    go(tmp_path, "a", decay=decay, max_steps=steps, callbacks=[record], **more)
-    last = checkpoint(tmp_path, "a")
+    go(tmp_path / "a", decay=decay, max_steps=steps, callbacks=[record], **more)
+    last = checkpoint(tmp_path / "a")
     assert last["average"]["updates"] == steps == len(record.weights) - 1
     slow = slow_means(record.weights, decay)[-1]
     assert last["state_dict"].keys() == slow.keys()
@@ -140,7 +129,7 @@ class Looks(ToyTask):
 
 def test_validation_decoding_and_samples_see_the_mean(tmp_path: Path) -> None:
     record = Record()
-    task = go(tmp_path, "a", kind=Looks, callbacks=[record])
+    task = go(tmp_path / "a", kind=Looks, callbacks=[record])
     assert isinstance(task, Looks)
     assert list(task.validated) == [4, 8, 12]
     means = slow_means(record.weights, OPTIM.ema_decay)
@@ -159,8 +148,8 @@ def test_validation_decoding_and_samples_see_the_mean(tmp_path: Path) -> None:
 def test_evaluating_the_best_checkpoint_gives_its_metrics_exactly(
     more: dict[str, Any], step: int, tmp_path: Path
 ) -> None:
-    go(tmp_path, "a", **more)
-    best = checkpoint(tmp_path, "a", "best")
+    go(tmp_path / "a", **more)
+    best = checkpoint(tmp_path / "a", "best")
     assert best["triptych"]["step"] == step
     task = ToyTask(initial=9)
     task.load_state_dict(best["state_dict"])
@@ -172,19 +161,19 @@ def test_evaluating_the_best_checkpoint_gives_its_metrics_exactly(
 
 
 def test_training_goes_as_it_does_without(tmp_path: Path) -> None:
-    without = go(tmp_path, "without", decay=0.0)
-    task = go(tmp_path, "with")
+    without = go(tmp_path / "without", decay=0.0)
+    task = go(tmp_path / "with")
     assert task.losses == without.losses
     assert task.latest != without.latest
-    one, other = checkpoint(tmp_path, "with"), checkpoint(tmp_path, "without")
+    one, other = checkpoint(tmp_path / "with"), checkpoint(tmp_path / "without")
     assert_equal(one["average"]["weights"], other["state_dict"])
     states = (content["optimizer_states"][0]["state"] for content in (one, other))
     for first, second in zip(*(state.values() for state in states), strict=True):
         assert_equal(first, second)
 
 
-def assert_same_end(folder: Path, name: str, uncut: str) -> None:
-    one, other = checkpoint(folder, name), checkpoint(folder, uncut)
+def assert_same_end(folder: Path, uncut: Path) -> None:
+    one, other = checkpoint(folder), checkpoint(uncut)
     assert one["triptych"]["step"] == other["triptych"]["step"]
     assert one["triptych"]["metrics"] == other["triptych"]["metrics"]
     assert one["average"]["updates"] == other["average"]["updates"]
@@ -197,38 +186,32 @@ def assert_same_end(folder: Path, name: str, uncut: str) -> None:
 def test_stopped_and_resumed_run_is_bit_exact(
     more: dict[str, Any], cut: int, tmp_path: Path
 ) -> None:
-    uncut = go(tmp_path, "uncut", **more)
-    first = go(tmp_path, "cut", callbacks=[KillAt(cut)], **more)
+    uncut = go(tmp_path / "uncut", **more)
+    first = go(tmp_path / "cut", callbacks=[KillAt(cut)], **more)
     assert cut < len(first.seen) < len(uncut.seen)
-    second = go(tmp_path, "cut", resume=True, **more)
+    second = go(tmp_path / "cut", resume=True, **more)
     assert first.losses + second.losses == uncut.losses
-    assert_same_end(tmp_path, "cut", "uncut")
-    assert_equal(
-        checkpoint(tmp_path, "cut", "best")["state_dict"],
-        checkpoint(tmp_path, "uncut", "best")["state_dict"],
-    )
-
-
-def with_damaged_last(folder: Path) -> None:
-    go(folder, "a", max_steps=6)
-    last = folder / "a" / "checkpoints" / "last.ckpt"
-    last.write_bytes(last.read_bytes()[:2000])
-    assert checkpoint(folder, "a", "best")["triptych"]["step"] == 4
+    assert_same_end(tmp_path / "cut", tmp_path / "uncut")
+    best = [checkpoint(tmp_path / name, "best")["state_dict"] for name in ("cut", "uncut")]
+    assert_equal(*best)
 
 
 def test_run_goes_on_from_the_best_checkpoint(tmp_path: Path) -> None:
-    uncut = go(tmp_path, "uncut")
-    with_damaged_last(tmp_path)
-    task = go(tmp_path, "a", resume=True)
+    uncut = go(tmp_path / "uncut")
+    go(tmp_path / "a", max_steps=6)
+    last = tmp_path / "a" / "checkpoints" / "last.ckpt"
+    last.write_bytes(last.read_bytes()[:2000])
+    assert checkpoint(tmp_path / "a", "best")["triptych"]["step"] == 4
+    task = go(tmp_path / "a", resume=True)
     assert task.losses == uncut.losses[4:]
-    assert_same_end(tmp_path, "a", "uncut")
+    assert_same_end(tmp_path / "a", tmp_path / "uncut")
 
 
 def test_mean_begins_where_averaging_is_turned_on(tmp_path: Path) -> None:
-    go(tmp_path, "a", decay=0.0, max_steps=6)
+    go(tmp_path / "a", decay=0.0, max_steps=6)
     record = Record()
-    go(tmp_path, "a", resume=True, callbacks=[record])
-    last = checkpoint(tmp_path, "a")
+    go(tmp_path / "a", resume=True, callbacks=[record])
+    last = checkpoint(tmp_path / "a")
     assert last["average"]["updates"] == 6
     slow = slow_means(record.weights, OPTIM.ema_decay)[-1]
     for name, value in last["state_dict"].items():
@@ -258,9 +241,8 @@ def test_broken_validation_leaves_the_training_weights(place: str, tmp_path: Pat
     record = Record()
     task = Breaks(OPTIM)
     task.place = place
-    trainer = settings(callbacks=[record])
     with pytest.raises(RuntimeError, match="planted"):
-        train(task, train_loader(), validation_loader(), run_config(tmp_path, "a"), trainer)
+        long_run(tmp_path, task, callbacks=[record])
     assert len(record.weights) == 9
     assert_equal(weights(task), record.weights[8])
 
@@ -337,13 +319,11 @@ def test_mean_of_half_precision_weights_is_in_single_precision() -> None:
 
 @pytest.mark.slow
 def test_two_processes_have_one_mean(tmp_path: Path) -> None:
-    alone = RunConfig(name="toy", directory=str(tmp_path), wandb="off")
-    optim = OptimConfig(learning_rate=0.01, ema_decay=0.9)
-    short = {**TRAINER, "max_steps": 3}
-    train(ToyTask(optim), train_loader(), validation_loader(), alone, short)
-    both = finish(tmp_path, DDP, "--average", "--resume")
+    folder = tmp_path / "toy"
+    toy_run(folder, ToyTask(OptimConfig(learning_rate=0.01, ema_decay=0.9)), max_steps=3)
+    both = finish(folder, DDP, "--average", "--resume")
     assert both.returncode == 0, both.stdout + both.stderr
-    last = checkpoint(tmp_path, "toy")
+    last = checkpoint(folder)
     assert last["average"]["updates"] == last["triptych"]["step"] == 6
     task = ToyTask(initial=9)
     task.load_state_dict(last["state_dict"])

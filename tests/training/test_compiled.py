@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from test_resume import KillAt, rows, settings
-from toy_task import Batch, ToyTask, train, train_loader, validation_loader, weights
+from test_resume import KillAt, long_run, timeless
+from toy_task import Batch, ToyTask, checkpoint, weights
 
-from triptych.errors import Interrupted, UserError
-from triptych.training.run.checkpoint import read_checkpoint
+from triptych.errors import UserError
 from triptych.training.run.checks import check_compiler
-from triptych.training.run.settings import ComputeConfig, RunConfig
+from triptych.training.run.settings import ComputeConfig
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++ here")
 
@@ -50,35 +48,22 @@ class Pure(ToyTask):
         return super().score(batch)
 
 
-def go(
-    folder: Path, name: str, *, compile: bool, resume: bool = False, initial: int = 0, **more: Any
-) -> Pure:
-    task = Pure(initial=initial)
-    config = RunConfig(
-        name=name,
-        directory=str(folder),
-        wandb="off",
-        seed=3,
-        compute=ComputeConfig(compile=compile),
-    )
-    with contextlib.suppress(Interrupted):
-        loaders = train_loader(uneven=True), validation_loader()
-        train(task, *loaders, config, settings(**more), resume)
+def go(folder: Path, *, compile: bool, resume: bool = False, **more: Any) -> Pure:
+    task = Pure(initial=int(resume))
+    run = {"compute": ComputeConfig(compile=compile)}
+    long_run(folder, task, resume=resume, uneven=True, run=run, **more)
     return task
 
 
 @pytest.mark.usefixtures("eager")
 def test_a_compiled_run_is_the_plain_run(tmp_path: Path) -> None:
-    plain = go(tmp_path, "plain", compile=False, max_steps=8)
-    compiled = go(tmp_path, "compiled", compile=True, max_steps=8)
+    plain = go(tmp_path / "plain", compile=False, max_steps=8)
+    compiled = go(tmp_path / "compiled", compile=True, max_steps=8)
     assert [plain.loss_compiled, compiled.loss_compiled] == [False, True]
     for name, value in weights(plain).items():
         torch.testing.assert_close(value, weights(compiled)[name], rtol=1e-4, atol=1e-5)
     assert not any(compiled.scored_compiled)
-    states = [
-        read_checkpoint(tmp_path / name / "checkpoints" / "last.ckpt")["state_dict"]
-        for name in ("plain", "compiled")
-    ]
+    states = [checkpoint(tmp_path / name)["state_dict"] for name in ("plain", "compiled")]
     assert list(states[0]) == list(states[1]), "names in the checkpoint do not change"
     ToyTask().load_state_dict(states[1])
     assert compiled.compiled_loss is None
@@ -87,20 +72,20 @@ def test_a_compiled_run_is_the_plain_run(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("cut", [2, pytest.param(6, marks=pytest.mark.slow)])
 def test_a_compiled_run_is_resumed_bit_for_bit(cut: int, tmp_path: Path) -> None:
-    uncut = go(tmp_path, "uncut", compile=True)
-    go(tmp_path, "cut", compile=True, callbacks=[KillAt(cut)])
-    second = go(tmp_path, "cut", compile=True, resume=True, initial=1)
+    uncut = go(tmp_path / "uncut", compile=True)
+    go(tmp_path / "cut", compile=True, callbacks=[KillAt(cut)])
+    second = go(tmp_path / "cut", compile=True, resume=True)
     for name, value in weights(uncut).items():
         assert torch.equal(value, weights(second)[name]), name
-    assert rows(tmp_path, "cut") == rows(tmp_path, "uncut")
+    assert timeless(tmp_path / "cut") == timeless(tmp_path / "uncut")
 
 
 @needs_compiler
 @pytest.mark.slow
 def test_a_run_with_the_real_compiler(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch._dynamo.reset()
-    plain = go(tmp_path, "plain", compile=False, max_steps=4)
-    compiled = go(tmp_path, "compiled", compile=True, max_steps=4)
+    plain = go(tmp_path / "plain", compile=False, max_steps=4)
+    compiled = go(tmp_path / "compiled", compile=True, max_steps=4)
     # Dropout draws other numbers there, so the runs are alike and not equal.
     assert list(weights(plain)) == list(weights(compiled))
     assert compiled.latest["nats_per_token"] == pytest.approx(
@@ -121,7 +106,7 @@ def test_no_compiler_is_one_sentence_before_the_first_step(
         with pytest.raises(
             UserError, match=r"run\.compute\.compile needs a working C\+\+ compiler"
         ) as caught:
-            go(tmp_path, "a", compile=True)
+            go(tmp_path / "a", compile=True)
     finally:
         check_compiler.cache_clear()
         torch._dynamo.reset()

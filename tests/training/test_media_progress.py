@@ -11,13 +11,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from toy_task import ToyTask, train, train_loader, validation_loader
+from toy_task import ToyTask, toy_run
 
 from triptych.training.callbacks.progress import ShowProgress
 from triptych.training.lightning_fixes import quiet_lightning
 from triptych.training.loggers.csv import RunLogger
 from triptych.training.run import trainer as run_module
-from triptych.training.run.settings import RunConfig
 
 
 class Shows(RunLogger):
@@ -41,27 +40,15 @@ class WithoutSamples(ToyTask):
 
 def test_samples_go_to_the_loggers(tmp_path: Path) -> None:
     shows = Shows()
-    go(tmp_path, logger=shows)
+    toy_run(tmp_path / "toy", logger=shows)
     assert shows.got == [(["words.csv"], 3), (["words.csv"], 6)]
 
 
 def test_no_folder_is_left_where_nothing_is_sampled(tmp_path: Path) -> None:
     shows = Shows()
-    go(tmp_path, task=WithoutSamples(), logger=shows)
+    toy_run(tmp_path / "toy", WithoutSamples(), logger=shows)
     assert shows.got == []
     assert list((tmp_path / "toy").glob("samples/*")) == []
-
-
-def go(tmp_path: Path, task: ToyTask | None = None, **more: Any) -> None:
-    config = RunConfig(name="toy", directory=str(tmp_path), wandb="off")
-    trainer = {
-        "max_steps": 6,
-        "val_check_interval": 3,
-        "check_val_every_n_epoch": None,
-        "accelerator": "cpu",
-        **more,
-    }
-    train(task or ToyTask(), train_loader(), validation_loader(), config, trainer)
 
 
 def test_the_time_left_is_that_of_the_steps_since_the_start(monkeypatch) -> None:
@@ -83,7 +70,7 @@ def test_plain_lines_where_there_is_no_terminal(
     monkeypatch.setattr(
         run_module, "ShowProgress", lambda task: ShowProgress(task, seconds_between=0)
     )
-    go(tmp_path)
+    toy_run(tmp_path / "toy", enable_progress_bar=True)
     out, err = capsys.readouterr()
     line = r"step 4/6  loss \d\.\d{4}  [\d,]+ tokens/s  data \d+%  0:00:\d\d left"
     assert re.search(line, out), out
@@ -103,7 +90,7 @@ def test_one_line_is_rewritten_in_a_terminal(
     screen = Terminal()
     monkeypatch.setattr(sys, "stdout", screen)
     monkeypatch.setattr(ShowProgress, "on_train_start", forever_due(ShowProgress.on_train_start))
-    go(tmp_path)
+    toy_run(tmp_path / "toy", enable_progress_bar=True)
     lines = [line.split("\r\033[K")[-1] for line in screen.getvalue().split("\n")]
     assert screen.getvalue().count("step 4/6") == 1
     assert not any(line.startswith("step") for line in lines), "every one is overwritten"

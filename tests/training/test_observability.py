@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -10,27 +9,15 @@ import pytest
 import torch
 from pytorch_lightning.callbacks import Callback, LearningRateMonitor
 from pytorch_lightning.loggers import CSVLogger
-from toy_task import ToyTask, train, train_loader, validation_loader
+from toy_task import ToyTask, rows, toy_run
 
 from triptych.cli.train import parser
 from triptych.config.schema import parse_settings
 from triptych.domains import find_domain
 from triptych.training.engine import module
 from triptych.training.run import checks
-from triptych.training.run.settings import RunConfig
 
 CONFIG = Path(__file__).resolve().parents[2] / "configs" / "image" / "copied-rows.yaml"
-
-
-def run(folder: Path, **more: Any) -> None:
-    trainer = {"max_steps": 6, "accelerator": "cpu", "log_every_n_steps": 2, **more}
-    config = RunConfig(name="toy", directory=str(folder), wandb="off")
-    train(ToyTask(), train_loader(), validation_loader(), config, trainer)
-
-
-def rows(folder: Path) -> list[dict[str, str]]:
-    with (folder / "toy" / "metrics.csv").open(encoding="utf-8") as file:
-        return [row for row in csv.DictReader(file) if row["train/loss"]]
 
 
 def test_the_norm_of_the_gradients_before_clipping_is_logged(tmp_path: Path) -> None:
@@ -41,8 +28,13 @@ def test_the_norm_of_the_gradients_before_clipping_is_logged(tmp_path: Path) -> 
             squares = [float(p.grad.square().sum()) for p in task.parameters()]
             norms[trainer.global_step + 1] = sum(squares) ** 0.5
 
-    run(tmp_path, gradient_clip_val=1e-3, callbacks=[Look()])
-    logged = {int(row["step"]): float(row["train/gradient_norm"]) for row in rows(tmp_path)}
+    folder = tmp_path / "toy"
+    toy_run(folder, gradient_clip_val=1e-3, log_every_n_steps=2, callbacks=[Look()])
+    logged = {
+        int(row["step"]): float(row["train/gradient_norm"])
+        for row in rows(folder)
+        if row["train/loss"]
+    }
     assert list(logged) == [1, 2, 4, 6]
     assert logged == pytest.approx({step: norms[step] for step in logged}, rel=1e-5)
     assert min(logged.values()) > 1e-3
@@ -68,7 +60,7 @@ def test_memory_and_mfu_are_those_of_the_device(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_profiler_writes_its_report_into_the_folder_of_the_run(tmp_path: Path) -> None:
-    run(tmp_path, profiler="simple")
+    toy_run(tmp_path / "toy", profiler="simple")
     report = (tmp_path / "toy" / "fit-profile.txt").read_text(encoding="utf-8")
     assert "run_training_batch" in report
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import signal
@@ -14,25 +13,23 @@ from typing import Any
 
 import pytest
 import torch
-from toy_task import ToyTask, make_batch, train, train_loader, validation_loader
+from toy_task import (
+    ToyTask,
+    checkpoint,
+    make_batch,
+    rows,
+    toy_run,
+    train_loader,
+    validation_loader,
+)
 
 from triptych.training.engine.evaluate import sum_scores
 from triptych.training.loading.batches import cut
 from triptych.training.loading.loader import FixedBatches
 from triptych.training.run import processes
-from triptych.training.run.checkpoint import read_checkpoint
-from triptych.training.run.settings import RunConfig
 
 SCRIPT = Path(__file__).parent / "toy_script.py"
-TRAINER = {
-    "precision": "32-true",
-    "max_steps": 6,
-    "val_check_interval": 3,
-    "check_val_every_n_epoch": None,
-    "accelerator": "cpu",
-    "log_every_n_steps": 1,
-}
-DDP = {**TRAINER, "devices": 2, "strategy": "ddp"}
+DDP = {"devices": 2, "strategy": "ddp"}
 
 
 def command(folder: Path, trainer: dict[str, Any], *flags: str) -> list[str]:
@@ -54,11 +51,6 @@ def finish(folder: Path, trainer: dict[str, Any], *flags: str) -> subprocess.Com
     )
 
 
-def rows(folder: Path) -> list[dict[str, str]]:
-    with (folder / "toy" / "metrics.csv").open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
 def stop_after_first_step(
     folder: Path, trainer: dict[str, Any], signum: int
 ) -> tuple[int, str, str]:
@@ -70,7 +62,7 @@ def stop_after_first_step(
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        metrics = folder / "toy" / "metrics.csv"
+        metrics = folder / "metrics.csv"
         for _ in range(2400):  # two processes take their time to start on a busy machine
             if metrics.is_file() and metrics.read_text(encoding="utf-8").count("\n") >= 3:
                 break
@@ -85,18 +77,15 @@ def stop_after_first_step(
 
 @pytest.mark.slow
 def test_sigterm_saves_says_so_and_exits_143(tmp_path: Path) -> None:
-    trainer = {**TRAINER, "max_steps": 500}
-    code, out, err = stop_after_first_step(tmp_path, trainer, signal.SIGTERM)
+    trainer = {"max_steps": 500}
+    code, out, err = stop_after_first_step(tmp_path / "toy", trainer, signal.SIGTERM)
     assert code == 143, out + err
     assert "SIGTERM ended the run after step" in out
     assert "Traceback" not in out + err
-    content = read_checkpoint(tmp_path / "toy" / "checkpoints" / "last.ckpt")
-    step = content["triptych"]["step"]
+    step = checkpoint(tmp_path / "toy")["triptych"]["step"]
     assert 0 < step < 400
-    task = ToyTask(initial=1)
-    config = RunConfig(name="toy", directory=str(tmp_path), wandb="off")
-    longer = {**trainer, "max_steps": step + 2}
-    train(task, train_loader(), validation_loader(batch_size=2), config, longer, resume=True)
+    longer = {**trainer, "max_steps": step + 2, "validation": validation_loader(batch_size=2)}
+    task = toy_run(tmp_path / "toy", ToyTask(initial=1), resume=True, **longer)
     assert len(task.seen) == 2
 
 
@@ -108,14 +97,13 @@ def test_two_processes_give_the_validation_metrics_of_one(tmp_path: Path) -> Non
     assert "sync_dist" not in double.stdout + double.stderr
     assert double.stdout.count("DDP False True") == 2, "buffers stay, gradients are not copied"
     assert double.stdout.count("Finished at step 6") == 1
-    content = read_checkpoint(tmp_path / "two" / "toy" / "checkpoints" / "last.ckpt")
+    content = checkpoint(tmp_path / "two")
 
     alone = ToyTask()
     alone.load_state_dict(content["state_dict"])
     metrics = alone.metrics(sum_scores(alone, alone.score, validation_loader(batch_size=11)))
-    logged = [
-        float(row["val/nats_per_token"]) for row in rows(tmp_path / "two") if row["val/exact_match"]
-    ]
+    validations = [row for row in rows(tmp_path / "two") if row["val/exact_match"]]
+    logged = [float(row["val/nats_per_token"]) for row in validations]
     assert len(logged) == 2
     assert logged[-1] == pytest.approx(metrics["nats_per_token"], rel=1e-6)
     assert content["triptych"]["metrics"]["nats_per_token"] == pytest.approx(logged[-1], rel=1e-9)
@@ -126,9 +114,9 @@ def test_two_processes_give_the_validation_metrics_of_one(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_signal_to_one_of_two_processes_stops_both_at_one_step(tmp_path: Path) -> None:
     trainer = {**DDP, "max_steps": 500}
-    code, out, err = stop_after_first_step(tmp_path, trainer, signal.SIGTERM)
+    code, out, err = stop_after_first_step(tmp_path / "toy", trainer, signal.SIGTERM)
     assert code == 143, out + err
-    content = read_checkpoint(tmp_path / "toy" / "checkpoints" / "last.ckpt")
+    content = checkpoint(tmp_path / "toy")
     assert all(torch.isfinite(value).all() for value in content["state_dict"].values())
     assert 0 < content["triptych"]["step"] < 400
 

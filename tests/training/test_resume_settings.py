@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from pytorch_lightning import Callback
-from toy_task import ToyTask, train, train_loader, validation_loader
+from toy_task import ToyTask, checkpoint, toy_run
 
 from triptych.errors import Interrupted, UserError
 from triptych.training.engine.optim import AdamW, InverseSqrt
 from triptych.training.run.checkpoint import read_checkpoint
 from triptych.training.run.resume import check_resumable
-from triptych.training.run.settings import OptimConfig, RunConfig
+from triptych.training.run.settings import OptimConfig
 
 
 class BrokenError(Exception):
@@ -44,36 +44,20 @@ class Look(Callback):
 
 
 def go(folder: Path, *, resume: bool, optim: dict[str, Any] | None = None, **more: Any) -> ToyTask:
-    run = RunConfig(
-        name="a",
-        directory=str(folder),
-        wandb="off",
-        seed=3,
-        early_stopping_patience=more.pop("patience", None),
-    )
+    run = {"early_stopping_patience": more.pop("patience", None)}
     settings = {"schedule": InverseSqrt(warmup_steps=3), **(optim or {"learning_rate": 0.01})}
+    epochs = {"max_steps": -1, "val_check_interval": 1.0, "check_val_every_n_epoch": 1}
     task = ToyTask(OptimConfig(**settings))
-    trainer = {"accelerator": "cpu", "enable_progress_bar": False, **more}
-    train(task, train_loader(), validation_loader(), run, trainer, resume)
-    return task
+    return toy_run(folder / "a", task, run=run, resume=resume, **epochs, **more)
 
 
 def test_patience_after_a_run_that_was_cut_at_the_end_of_an_epoch(tmp_path: Path) -> None:
     hopeless = {"learning_rate": 1e-12}  # no score is better than the first
-    whole = go(tmp_path / "whole", resume=False, max_epochs=9, patience=3, optim=hopeless)
+    options = {"max_epochs": 9, "patience": 3, "optim": hopeless}
+    whole = go(tmp_path / "whole", resume=False, **options)
     with pytest.raises(BrokenError):
-        go(
-            tmp_path / "cut",
-            resume=False,
-            max_epochs=9,
-            patience=3,
-            optim=hopeless,
-            callbacks=[FailAfter(1)],
-        )
-    look = Look()
-    rest = go(
-        tmp_path / "cut", resume=True, max_epochs=9, patience=3, optim=hopeless, callbacks=[look]
-    )
+        go(tmp_path / "cut", resume=False, callbacks=[FailAfter(1)], **options)
+    rest = go(tmp_path / "cut", resume=True, **options)
     assert len(whole.seen) == 4 * 7, "one epoch for the best score, three to wait"
     assert len(rest.seen) == 2 * 7, "what it had waited was kept"
 
@@ -143,4 +127,4 @@ def test_a_start_that_is_interrupted_before_the_first_step_leaves_no_folder(tmp_
     with pytest.raises(Interrupted):
         go(tmp_path, resume=True, max_epochs=2, callbacks=[InterruptBefore()])
     assert kept <= {path.name for path in (tmp_path / "a").iterdir()}
-    assert read_checkpoint(tmp_path / "a" / "checkpoints" / "last.ckpt")["global_step"] == 7
+    assert checkpoint(tmp_path / "a")["global_step"] == 7

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 import signal
@@ -16,7 +15,7 @@ import torch
 import yaml
 from pytorch_lightning import Callback
 from test_resume import KillAt
-from toy_task import Batch, ToyTask, make_batch, train, train_loader, validation_loader
+from toy_task import Batch, ToyTask, checkpoint, make_batch, rows, toy_run, validation_loader
 
 from triptych.errors import Diverged, Interrupted, UserError
 from triptych.training.callbacks.signals import StopOnSignal
@@ -26,27 +25,7 @@ from triptych.training.engine.optim import Cosine
 from triptych.training.loading import loader as loader_module
 from triptych.training.loading.batches import shuffled_batches
 from triptych.training.loading.loader import ResumableLoader
-from triptych.training.run.checkpoint import read_checkpoint
-from triptych.training.run.resume import Resume
 from triptych.training.run.settings import OptimConfig, RunConfig
-
-
-def run(
-    tmp_path: Path, task: ToyTask | None = None, *, steps: int = 6, resume: Resume = False,
-    loader: ResumableLoader | None = None, **more: Any,
-) -> ToyTask:  # fmt: skip
-    task = task or ToyTask()
-    trainer = {
-        "max_steps": steps,
-        "val_check_interval": 3,
-        "check_val_every_n_epoch": None,
-        "accelerator": "cpu",
-        "log_every_n_steps": 2,
-        **more,
-    }
-    config = RunConfig(name="toy", directory=str(tmp_path), wandb="off")
-    train(task, loader or train_loader(), validation_loader(), config, trainer, resume)
-    return task
 
 
 @pytest.mark.parametrize("algorithm", ["norm", "value"])
@@ -59,30 +38,30 @@ def test_bf16_clips_gradients_beside_a_fused_optimiser(tmp_path: Path, algorithm
             seen.append(max(float(p.grad.abs().max()) for p in task.parameters()))
 
     clip = {"gradient_clip_val": 1e-4, "gradient_clip_algorithm": algorithm}
-    run(tmp_path, steps=3, precision="bf16-mixed", callbacks=[Look()], **clip)
+    toy_run(tmp_path / "toy", max_steps=3, precision="bf16-mixed", callbacks=[Look()], **clip)
     assert len(seen) == 3
     assert max(seen) <= 1.001e-4
 
 
 def test_folder_holds_all_that_was_promised(tmp_path: Path) -> None:
+    folder = tmp_path / "toy"
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        task = run(tmp_path, gradient_clip_val=1.0)
-    folder = tmp_path / "toy"
+        task = toy_run(folder, gradient_clip_val=1.0, log_every_n_steps=2)
     config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
     assert config["model"] == {"d_model": 16}
     assert config["trainer"]["max_steps"] == 6
     record = json.loads((folder / "versions.json").read_text(encoding="utf-8"))
     assert record["starts"][0]["torch"] == str(torch.__version__)
-    rows = list(csv.DictReader((folder / "metrics.csv").open(encoding="utf-8")))
-    logged = [(int(row["step"]), bool(row["train/loss"])) for row in rows]
+    written = rows(folder)
+    logged = [(int(row["step"]), bool(row["train/loss"])) for row in written]
     assert logged == [(1, True), (2, True), (3, False), (4, True), (6, True), (6, False)]
-    assert float(rows[-1]["val/nats_per_token"]) == pytest.approx(task.latest["nats_per_token"])
-    assert rows[-1]["val/exact_match"] == "0.5"
-    assert float(rows[-2]["time/tokens_per_s"]) > 0
+    assert float(written[-1]["val/nats_per_token"]) == pytest.approx(task.latest["nats_per_token"])
+    assert written[-1]["val/exact_match"] == "0.5"
+    assert float(written[-2]["time/tokens_per_s"]) > 0
     assert (folder / "samples" / "step-00000006" / "words.csv").read_text() == "in,out\na,1\n"
-    for name in ("best.ckpt", "last.ckpt"):
-        header = read_checkpoint(folder / "checkpoints" / name)["triptych"]
+    for name in ("best", "last"):
+        header = checkpoint(folder, name)["triptych"]
         assert header["vocabulary"] == ["a", "b"]
         assert header["domain"] == "toy"
         assert (header["model"], header["lora_alpha"]) == ({"d_model": 16}, 16.0)
@@ -114,17 +93,17 @@ def test_share_of_the_time_that_the_data_take_is_logged(
         return make_batch(items, generator)
 
     loader = ResumableLoader(21, shuffled_batches(21, 3), slowly, seed=5)
-    run(tmp_path, Slow(), steps=9, loader=loader, log_every_n_steps=3, val_check_interval=4)
-    file = tmp_path / "toy" / "metrics.csv"
-    rows = [row for row in csv.DictReader(file.open(encoding="utf-8")) if row["train/loss"]]
-    shares = [float(row["time/data_share"]) for row in rows if row["step"] in ("6", "9")]
+    settings = {"max_steps": 9, "log_every_n_steps": 3, "val_check_interval": 4}
+    toy_run(tmp_path / "toy", Slow(), loader=loader, **settings)
+    logged = [row for row in rows(tmp_path / "toy") if row["train/loss"]]
+    shares = [float(row["time/data_share"]) for row in logged if row["step"] in ("6", "9")]
     assert shares == [pytest.approx(making / (making + stepping))] * 2
 
 
 def test_metrics_do_not_depend_on_the_batch_size_and_validation_equals_evaluate(
     tmp_path: Path,
 ) -> None:
-    task = run(tmp_path)
+    task = toy_run(tmp_path / "toy")
     for batch_size in (1, 2, 4, 11):
         task.train()
         loader = validation_loader(batch_size)
@@ -147,7 +126,7 @@ def test_validation_is_without_autocast_and_dropout(tmp_path: Path) -> None:
             seen["score"] = (torch.is_autocast_enabled("cpu"), self.model.training)
             return super().score(batch)
 
-    run(tmp_path, Look(), steps=3, precision="bf16-mixed")
+    toy_run(tmp_path / "toy", Look(), max_steps=3, precision="bf16-mixed")
     assert seen == {"training": (True, True), "score": (False, False)}
 
 
@@ -158,7 +137,7 @@ def test_learning_rate_follows_the_schedule(tmp_path: Path) -> None:
         def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
             rates.append(trainer.optimizers[0].param_groups[0]["lr"])
 
-    run(tmp_path, steps=5, callbacks=[Look()])
+    toy_run(tmp_path / "toy", max_steps=5, callbacks=[Look()])
     expected = [0.01 * step / 3 for step in (1, 2, 3)] + [0.01 * (3 / n) ** 0.5 for n in (4, 5)]
     assert rates == pytest.approx(expected)
 
@@ -170,15 +149,15 @@ def test_every_step_has_a_seed_of_its_own(tmp_path: Path) -> None:
         def on_train_batch_end(self, *_: Any) -> None:
             seeds.append(torch.initial_seed())
 
-    run(tmp_path, callbacks=[Look()])
+    toy_run(tmp_path / "toy", callbacks=[Look()])
     assert len(set(seeds)) == 6
 
 
 def test_nan_loss_ends_the_run_and_saves_nothing_more(tmp_path: Path) -> None:
     with pytest.raises(Diverged, match=r"training loss became nan at step 5") as error:
-        run(tmp_path, ToyTask(poison_at=4), steps=20)
+        toy_run(tmp_path / "toy", ToyTask(poison_at=4), max_steps=20)
     assert error.value.exit_code == 1
-    content = read_checkpoint(tmp_path / "toy" / "checkpoints" / "last.ckpt")
+    content = checkpoint(tmp_path / "toy")
     assert content["triptych"]["step"] == 3
     assert all(value.isfinite().all() for value in content["state_dict"].values())
 
@@ -189,7 +168,7 @@ def test_nan_in_validation_ends_the_run(tmp_path: Path) -> None:
             return {"nats_per_token": float("nan")}
 
     with pytest.raises(Diverged, match=r"val/nats_per_token is nan at step 3"):
-        run(tmp_path, Broken())
+        toy_run(tmp_path / "toy", Broken())
     assert not list((tmp_path / "toy" / "checkpoints").iterdir())
 
 
@@ -201,7 +180,7 @@ def test_faults_of_the_code_keep_their_class(tmp_path: Path) -> None:
     # The one batch of validation before the training finds it before time is spent.
     task = Broken()
     with pytest.raises(ZeroDivisionError, match="planted"):
-        run(tmp_path, task)
+        toy_run(tmp_path / "toy", task)
     assert task.seen == []
 
 
@@ -209,18 +188,18 @@ def test_unwritable_folder_is_refused_before_training(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     task = ToyTask()
     with pytest.raises(UserError, match="cannot be written"):
-        run(tmp_path / "file", task)
+        toy_run(tmp_path / "file" / "toy", task)
     with pytest.raises(UserError, match="cannot be written"):
-        run(Path("/proc"), task)
+        toy_run(Path("/proc/toy"), task)
     assert task.seen == []
 
 
 def test_sigint_ends_with_130_and_a_sentence(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGINT)  # a shell's background job ignores it
     with pytest.raises(Interrupted, match=r"SIGINT ended the run after step 2.*--resume") as error:
-        run(tmp_path, callbacks=[KillAt(1, signal.SIGINT)])
+        toy_run(tmp_path / "toy", callbacks=[KillAt(1, signal.SIGINT)])
     assert error.value.exit_code == 130
-    assert read_checkpoint(tmp_path / "toy/checkpoints/last.ckpt")["triptych"]["step"] == 2
+    assert checkpoint(tmp_path / "toy")["triptych"]["step"] == 2
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -231,24 +210,23 @@ def test_second_signal_ends_at_once(tmp_path: Path) -> None:
             super().on_train_batch_start(trainer, *more)
 
     with pytest.raises(Interrupted, match="second time"):
-        run(tmp_path, callbacks=[Again(1)])
+        toy_run(tmp_path / "toy", callbacks=[Again(1)])
 
 
 def test_cosine_without_an_end_is_refused(tmp_path: Path) -> None:
+    task = ToyTask(OptimConfig(schedule=Cosine()))
     with pytest.raises(UserError, match=r"Cosine.*trainer\.max_steps"):
-        run(tmp_path, ToyTask(OptimConfig(schedule=Cosine())), steps=-1, max_time="00:00:01:00")
+        toy_run(tmp_path / "toy", task, max_steps=-1, max_time="00:00:01:00")
     assert not (tmp_path / "toy").exists(), "it would be in the way of the corrected command"
 
 
 @pytest.mark.parametrize("steps", [-1, 1000])
 def test_cosine_ends_at_the_last_epoch(tmp_path: Path, steps: int) -> None:
     task = ToyTask(OptimConfig(learning_rate=0.5, schedule=Cosine(warmup_steps=0)))
-    run(tmp_path, task, steps=steps, max_epochs=2, accumulate_grad_batches=2)
-    rows = list(csv.DictReader((tmp_path / "toy/metrics.csv").open(encoding="utf-8")))
-    rates = [
-        (int(row["step"]), float(row["train/learning_rate"])) for row in rows if row["train/loss"]
-    ]
-    assert rates[-1] == (8, pytest.approx(0.0))
+    toy_run(tmp_path, task, max_steps=steps, max_epochs=2, accumulate_grad_batches=2)
+    last = [row for row in rows(tmp_path) if row["train/loss"]][-1]
+    assert last["step"] == "8"
+    assert float(last["train/learning_rate"]) == pytest.approx(0.0)
 
 
 def test_impossible_run_settings_are_named() -> None:
@@ -263,7 +241,7 @@ def test_a_run_that_fails_keeps_its_checkpoints(tmp_path: Path) -> None:
             raise RuntimeError("planted")
 
     with pytest.raises(RuntimeError, match="planted"):
-        run(tmp_path, callbacks=[Fault()])
+        toy_run(tmp_path / "toy", callbacks=[Fault()])
     assert (tmp_path / "toy/checkpoints/last.ckpt").exists()
 
 
@@ -277,7 +255,7 @@ def test_checkpoints_are_kept_even_where_no_step_was_seen(
 
 def test_a_trial_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(Diverged):
-        run(tmp_path, ToyTask(poison_at=0), fast_dev_run=2)
+        toy_run(tmp_path / "toy", ToyTask(poison_at=0), fast_dev_run=2)
     assert not (tmp_path / "toy").exists()
 
 
@@ -285,36 +263,33 @@ def test_a_best_file_without_a_score_is_not_called_best(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As a kill leaves it between the writing of best.ckpt and of last.ckpt."""
-    run(tmp_path, limit_val_batches=0)
+    toy_run(tmp_path / "toy", limit_val_batches=0)
     checkpoints = tmp_path / "toy/checkpoints"
     shutil.copy(checkpoints / "last.ckpt", checkpoints / "best.ckpt")
-    run(tmp_path, steps=9, limit_val_batches=0, resume=True)
+    toy_run(tmp_path / "toy", max_steps=9, limit_val_batches=0, resume=True)
     assert "Finished at step 9" in capsys.readouterr().out
 
 
 def test_fast_dev_run_leaves_nothing_behind(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    task = run(tmp_path, fast_dev_run=2)
+    task = toy_run(tmp_path / "toy", fast_dev_run=2)
     assert len(task.seen) == 2
     assert not (tmp_path / "toy").exists()
     out = capsys.readouterr().out
     assert "its files are deleted" in out
     assert "best" not in out
-    run(tmp_path)
+    toy_run(tmp_path / "toy")
     kept = (tmp_path / "toy/checkpoints/last.ckpt").read_bytes()
-    run(tmp_path, steps=12, fast_dev_run=1, resume=True)
+    toy_run(tmp_path / "toy", max_steps=12, fast_dev_run=1, resume=True)
     assert (tmp_path / "toy/checkpoints/last.ckpt").read_bytes() == kept
 
 
 def test_resume_auto_begins_anew_after_a_kill_before_the_first_checkpoint(tmp_path: Path) -> None:
-    whole = run(tmp_path / "whole")
-    run(tmp_path / "cut", steps=2)
-    (tmp_path / "cut/toy/checkpoints/last.ckpt").unlink()
-    task = run(tmp_path / "cut", resume="auto")
-    assert task.seen == whole.seen
-    steps = []
-    for name in ("whole", "cut"):
-        text = (tmp_path / name / "toy/metrics.csv").read_text(encoding="utf-8")
-        steps.append([line.partition(",")[0] for line in text.splitlines()])
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    task = toy_run(whole)
+    toy_run(cut, max_steps=2)
+    (cut / "checkpoints/last.ckpt").unlink()
+    assert toy_run(cut, resume="auto").seen == task.seen
+    steps = [[row["step"] for row in rows(folder)] for folder in (whole, cut)]
     assert steps[0] == steps[1], "no row comes twice"

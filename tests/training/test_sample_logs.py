@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from toy_task import ToyTask, train, train_loader, validation_loader
+from toy_task import ToyTask, toy_run
 
-from triptych.training.run.settings import LogConfig, RunConfig
+from triptych.training.run.settings import LogConfig
 
 pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
 
@@ -108,19 +108,8 @@ def test_both_loggers_hold_the_same_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
-    config = RunConfig(
-        name="toy", directory=str(tmp_path), wandb="offline", log=LogConfig(tensorboard=True)
-    )
-    trainer = {
-        "max_steps": 4,
-        "val_check_interval": 2,
-        "check_val_every_n_epoch": None,
-        "log_every_n_steps": 1,
-        "accelerator": "cpu",
-        "num_sanity_val_steps": 0,
-    }
-    train(Shows(), train_loader(), validation_loader(), config, trainer)
-    folder = tmp_path / "toy"
+    folder, logs = tmp_path / "toy", {"wandb": "offline", "log": LogConfig(tensorboard=True)}
+    toy_run(folder, Shows(), run=logs, max_steps=4, val_check_interval=2, num_sanity_val_steps=0)
 
     rows, artifacts = wandb_records(folder)
     shown = {name: value for row in rows for name, value in row.items()}

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from toy_task import ToyTask, train, train_loader, validation_loader
+from toy_task import ToyTask, toy_run
 
 from triptych.training.loggers import samples
 from triptych.training.loggers import wandb as module
@@ -145,10 +145,9 @@ def test_training_closes_the_run_with_its_status(
 ) -> None:
     run = FakeRun()
     monkeypatch.setattr(trainer_module, "open_wandb", lambda *_, **__: WandbMetrics(run))
-    config = RunConfig(name="toy", directory=str(tmp_path), log=LogConfig(samples=False))
-    trainer = {"max_steps": 2, "val_check_interval": 2, "accelerator": "cpu"}
+    settings = {"wandb": "auto", "log": LogConfig(samples=False)}
     with pytest.raises(ZeroDivisionError) if exit_code else contextlib.nullcontext():
-        train(task(), train_loader(), validation_loader(), config, trainer)
+        toy_run(tmp_path / "toy", task(), run=settings, max_steps=2, val_check_interval=2)
     assert run.exit_code == exit_code
 
 

@@ -14,10 +14,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 from torch.nn.parallel import DistributedDataParallel
-from toy_task import Batch, ToyTask, train, train_loader, validation_loader
+from toy_task import Batch, ToyTask, toy_run, validation_loader
 
 from triptych.errors import TrainingStopped, UserError
-from triptych.training.run.settings import OptimConfig, RunConfig
+from triptych.training.run.settings import OptimConfig
 
 
 class Told(ToyTask):
@@ -45,10 +45,10 @@ def main() -> int:
     averaged = OptimConfig(learning_rate=0.01, ema_decay=0.9)
     kind = Slow if "--slow" in flags else Told
     task = kind(averaged if "--average" in flags else None)
-    config = RunConfig(name="toy", directory=folder, wandb="off")
-    loaders = train_loader(), validation_loader(batch_size=2)
+    settings = json.loads(trainer)
+    resume = "--resume" in flags
     try:
-        train(task, *loaders, config, json.loads(trainer), "--resume" in flags)
+        toy_run(Path(folder), task, resume=resume, validation=validation_loader(2), **settings)
     except TrainingStopped as stop:
         print(stop, flush=True)
         return stop.exit_code

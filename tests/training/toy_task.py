@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,6 +17,7 @@ from triptych.training.engine.optim import AdamW, InverseSqrt
 from triptych.training.loading.batches import cut, shuffled_batches
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
 from triptych.training.run import trainer as trainer_module
+from triptych.training.run.checkpoint import read_checkpoint
 from triptych.training.run.resume import Resume
 from triptych.training.run.settings import OptimConfig, RunConfig, RunSettings
 
@@ -134,19 +136,44 @@ def validation_loader(batch_size: int = 4) -> FixedBatches:
     return FixedBatches(cut(range(11), batch_size), make_batch)
 
 
-def train(
-    task: ToyTask,
-    train_loader: ResumableLoader,
-    validation_loader: FixedBatches,
-    run: RunConfig,
-    trainer: dict[str, Any],
+TRAINER = {
+    "max_steps": 6, "val_check_interval": 3, "check_val_every_n_epoch": None,
+    "log_every_n_steps": 1, "enable_progress_bar": False,
+    "accelerator": "cpu", "precision": "32-true",
+}  # fmt: skip
+
+
+def toy_run(
+    folder: Path,
+    task: ToyTask | None = None,
+    *,
     resume: Resume = False,
-) -> Path:
-    """Train with these settings of the run."""
-    task.config = replace(task.config, run=run)
-    task.metadata["run"] = to_plain(run)
-    loaders = train_loader, validation_loader
-    return trainer_module.train("toy", task.config, lambda *_: (task, *loaders), trainer, resume)
+    loader: ResumableLoader | None = None,
+    validation: FixedBatches | None = None,
+    run: dict[str, Any] | None = None,
+    **trainer: Any,
+) -> ToyTask:
+    """Train the task in the folder of its run and return it; run: fields of RunConfig."""
+    task = task or ToyTask()
+    usual = {"name": folder.name, "directory": str(folder.parent), "wandb": "off", "seed": 3}
+    config = RunConfig(**{**usual, **(run or {})})
+    task.config = replace(task.config, run=config)
+    task.metadata["run"] = to_plain(config)
+    loaders = loader or train_loader(), validation or validation_loader()
+    prepare = lambda *_: (task, *loaders)  # noqa: E731
+    trainer_module.train("toy", task.config, prepare, {**TRAINER, **trainer}, resume)
+    return task
+
+
+def checkpoint(folder: Path, which: str = "last") -> dict[str, Any]:
+    """Content of a checkpoint of a run."""
+    return read_checkpoint(folder / "checkpoints" / f"{which}.ckpt")
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    """Rows of a run's metrics.csv."""
+    with (folder / "metrics.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
 def weights(task: TrainingModule) -> dict[str, Any]:
