@@ -41,36 +41,12 @@ def frechet_distance(a: Gaussian, b: Gaussian) -> float:
     return float((a.mean - b.mean).square().sum() + trace)
 
 
-class Classifier(nn.Module):
-    """A small convolutional classifier; its features are the layer before the logits."""
-
-    def __init__(self, channels: int, n_classes: int, levels: int) -> None:
-        super().__init__()
-        self.levels = levels
-        self.conv1 = nn.Conv2d(channels, 32, 3, padding=1)
-        self.conv2 = nn.Conv2d(32, 64, 3, padding=1)
-        self.hidden = nn.Linear(64 * 4, N_FEATURES)
-        self.logits = nn.Linear(N_FEATURES, n_classes)
-
-    def features(self, pixels: Tensor) -> Tensor:
-        """Integers [B, H, W, C] -> features [B, F]."""
-        x = pixels.permute(0, 3, 1, 2).float() / (self.levels - 1)  # [B, C, H, W]
-        x = F.max_pool2d(self.conv1(x).relu(), 2)  # [B, 32, H / 2, W / 2]
-        x = F.adaptive_avg_pool2d(self.conv2(x).relu(), 2)  # [B, 64, 2, 2]
-        features: Tensor = self.hidden(x.flatten(1)).relu()
-        return features
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        """Integers [B, H, W, C] -> logits [B, N]."""
-        logits: Tensor = self.logits(self.features(pixels))
-        return logits
-
-
 class FrechetScore:
     """Fréchet distances to the training images.
 
-    The classifier is trained at once, on the CPU, with the same seed each time. Raises UserError
-    for images without classes.
+    The features are the layer before the logits of a small convolutional classifier, which is
+    trained at once, on the CPU, with the same seed each time. Raises UserError for images without
+    classes.
     """
 
     def __init__(self, train: ImageDataset) -> None:
@@ -79,25 +55,40 @@ class FrechetScore:
                 "a GAN needs images with classes (sub-folders of an image folder): its score uses "
                 "the features of a classifier"
             )
+        self.levels = train.levels
         with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
             torch.manual_seed(0)
-            self.classifier = Classifier(
-                train.pixels.shape[3], len(train.class_names), train.levels
+            self.features = nn.Sequential(
+                nn.Conv2d(train.pixels.shape[3], 32, 3, padding=1),
+                nn.ReLU(),
+                nn.MaxPool2d(2),  # [B, 32, H / 2, W / 2]
+                nn.Conv2d(32, 64, 3, padding=1),
+                nn.ReLU(),
+                nn.AdaptiveAvgPool2d(2),  # [B, 64, 2, 2]
+                nn.Flatten(),
+                nn.Linear(64 * 4, N_FEATURES),
+                nn.ReLU(),
             )
+            logits = nn.Linear(N_FEATURES, len(train.class_names))
+            self.classifier = nn.Sequential(self.features, logits)
             optimizer = torch.optim.Adam(self.classifier.parameters(), lr=2e-3)
             for _ in range(STEPS):
                 chosen = torch.randint(len(train), (64,))
-                logits = self.classifier(train.pixels[chosen])
                 optimizer.zero_grad()
-                F.cross_entropy(logits, train.labels[chosen]).backward()
+                outputs = self._apply(self.classifier, train.pixels[chosen])  # [64, N]
+                F.cross_entropy(outputs, train.labels[chosen]).backward()
                 optimizer.step()
         self.classifier.requires_grad_(False)
         self.reference = self.gaussian(train.pixels[:MOST_IMAGES])
 
+    def _apply(self, network: nn.Module, pixels: Tensor) -> Tensor:
+        """Return the network's outputs for integers [N, H, W, C]: [N, F]."""
+        planes = pixels.cpu().permute(0, 3, 1, 2)  # [N, C, H, W]
+        return torch.cat([network(part / (self.levels - 1)) for part in planes.split(1024)])
+
     def gaussian(self, pixels: Tensor) -> Gaussian:
         """Return mean and covariance of the features of at least two images [N, H, W, C]."""
-        parts = [self.classifier.features(part) for part in pixels.cpu().split(1024)]
-        features = torch.cat(parts).double()  # [N, F]
+        features = self._apply(self.features, pixels).double()  # [N, F]
         return Gaussian(features.mean(0), features.T.cov())
 
     def distance(self, pixels: Tensor) -> float:
@@ -106,5 +97,5 @@ class FrechetScore:
 
     def accuracy(self, pixels: Tensor, labels: Tensor) -> float:
         """Return the share of images [N, H, W, C] that the classifier assigns to their labels."""
-        parts = [self.classifier(part).argmax(1) for part in pixels.cpu().split(1024)]
-        return float((torch.cat(parts) == labels.cpu()).double().mean())
+        chosen = self._apply(self.classifier, pixels).argmax(1)  # [N]
+        return float((chosen == labels.cpu()).double().mean())
