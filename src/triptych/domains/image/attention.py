@@ -1,46 +1,28 @@
-"""Attention of an image model: weights by pixel, and the blocks of local attention."""
+"""Attention of an image model by pixel: the blocks of local attention, and the drawing."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from triptych.core.attention.cross import capture_attention
+from triptych.domains.image.domain import ImageAttentionOptions
 from triptych.domains.image.model import ImageTransformer
+from triptych.domains.options import check_layer_and_head
+from triptych.domains.pictures import render
 from triptych.domains.pictures.render import Blocks
-from triptych.training.engine.devices import device_of, scoring
+from triptych.files.results import OutputFolder
+from triptych.training.engine.devices import device_of
+from triptych.types import ProgressFactory
+
+if TYPE_CHECKING:
+    from triptych.domains.image.inference import ImageModel
 
 Pixel = tuple[int, int]
 """Row and column, from 0."""
-
-
-def attention_maps(
-    model: ImageTransformer,
-    image: NDArray[np.uint8],
-    pixels: Sequence[Pixel],
-    *,
-    label: int | None,
-    layer: int,
-    head: int | None,
-) -> NDArray[np.float64]:
-    """Return the attention weights of each predicted pixel, see `ImageModel.attention`."""
-    device = device_of(model)
-    labels = torch.tensor([label or 0]) if model.n_classes else None
-    block, number = model.core.decoder.block_of(layer)
-    with scoring(model), capture_attention(block) as captured:
-        model.nll(torch.from_numpy(image).to(device).unsqueeze(0), labels)
-    # Query t predicts value t of the order; key 0 holds the start vector.
-    query = torch.stack([model.order.positions[row, col, 0] for row, col in pixels])  # [N]
-    weights = captured.self_attention[number][0, :, query]  # [heads, N, L]
-    images = _by_pixel(model, weights.flatten(0, 1))  # [heads N, H, W]
-    images = images.view(-1, len(pixels), *images.shape[1:])  # [heads, N, H, W]
-    maps: NDArray[np.float64] = (images.mean(0) if head is None else images[head - 1]).numpy()
-    return maps
 
 
 def attention_blocks(model: ImageTransformer, pixels: Sequence[Pixel]) -> list[Blocks]:
@@ -61,12 +43,36 @@ def attention_blocks(model: ImageTransformer, pixels: Sequence[Pixel]) -> list[B
         seen = pattern.visible(queries.unsqueeze(1), positions).any(0)  # [L]
         of_queries = torch.zeros_like(seen).index_fill_(0, queries, True)  # [L]
         query_block = model.order.to_images(of_queries.unsqueeze(0))[0].any(-1)  # [H, W]
-        memory_block = _by_pixel(model, seen.unsqueeze(0))[0] > 0  # [H, W]
+        memory_block = by_pixel(model, seen.unsqueeze(0))[0] > 0  # [H, W]
         blocks.append((query_block.cpu().numpy(), memory_block.numpy()))
     return blocks
 
 
-def _by_pixel(model: ImageTransformer, of_keys: Tensor) -> Tensor:
+def by_pixel(model: ImageTransformer, of_keys: Tensor) -> Tensor:
     """Return sums over the keys that hold a pixel's values: [N, L] -> float64 [N, H, W]."""
     by_value = F.pad(of_keys[:, 1:], (0, 1))  # [N, L], key t holds the value at t - 1
     return model.order.to_images(by_value).cpu().double().sum(-1)
+
+
+def write_attention(
+    trained: ImageModel, options: ImageAttentionOptions, out: OutputFolder, report: ProgressFactory
+) -> str:
+    """Sample an image and write the attention weights that predicted some of its pixels."""
+    model, sizes, head = trained.full_model, trained.settings.model.transformer, options.head
+    check_layer_and_head(options.layer, head, n_layers=sizes.n_layers, n_heads=sizes.n_heads)
+    layer = options.layer or sizes.n_layers
+    pixels = options.pixels(*model.shape[:2])
+    label = options.label if model.n_classes else None
+    progress = report("sampled positions")
+    image = trained.sample(1, seed=options.seed, label=label, progress=progress)[0]  # [H, W, C]
+    maps = trained.attention(image, pixels, label=label, layer=layer, head=head)
+    title = (
+        f"layer {layer}, {'mean of all heads' if head is None else f'head {head}'}: weights "
+        "(red) of the prediction of a pixel (blue),\nquery block (solid) and memory block "
+        "(dashed)"
+    )
+    return render.write_attention(
+        out, image, model.levels, pixels, maps, title=title,
+        blocks=attention_blocks(model, pixels),
+        about={"layer": layer, "head": head, "label": label},
+    )  # fmt: skip

@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from triptych.core.attention.cross import capture_attention
 from triptych.core.heads import CategoricalHead
 from triptych.decoding.sampling import SampleKeywords, SampleRequest
 from triptych.domains.base import Decoder, TrainedModel
-from triptych.domains.image.attention import Pixel, attention_blocks, attention_maps
+from triptych.domains.image.attention import Pixel, by_pixel, write_attention
 from triptych.domains.image.domain import (
     ImageAttentionOptions,
     ImageEvaluateOptions,
@@ -28,7 +29,7 @@ from triptych.domains.image.metrics import (
     upscaling_scores,
 )
 from triptych.domains.image.model import ImageSettings, ImageTransformer
-from triptych.domains.options import ScoreRequest, check_layer_and_head
+from triptych.domains.options import ScoreRequest
 from triptych.domains.pictures import render
 from triptych.domains.pictures.config import DataConfig, read_to_score
 from triptych.domains.pictures.data import ImageDataset, labels_of
@@ -37,7 +38,7 @@ from triptych.domains.synthetic import known_entropy
 from triptych.errors import UserError
 from triptych.files.results import OutputFolder
 from triptych.files.splits import ALL
-from triptych.training.engine.devices import device_of
+from triptych.training.engine.devices import device_of, scoring
 from triptych.training.engine.evaluate import Evaluation, sum_scores
 from triptych.types import Progress, ProgressFactory
 
@@ -64,10 +65,7 @@ class ImageModel(ImageScores, TrainedModel):
         mixture of logistics.
         """
         self.needs_no_small_image("sampling without pictures")
-        request = self._request(count, options)
-        labels = labels_of(count, label, self.full_model.n_classes)
-        pixels: torch.Tensor = self.model.sample(request, labels=labels)
-        return pixels.cpu().numpy()
+        return self._sample(count, options, labels_of(count, label, self.full_model.n_classes))
 
     def complete(
         self,
@@ -88,23 +86,20 @@ class ImageModel(ImageScores, TrainedModel):
         cannot be resampled.
         """
         self.needs_no_small_image("completion")
-        model, device = self.full_model, device_of(self.full_model)
-        unknown, request = torch.from_numpy(filled), self._request(count, options)
+        unknown = torch.from_numpy(filled)
         if passes is None:
-            passes = 0 if model.given_first(unknown) else DEFAULT_PASSES
-        categorical = isinstance(model.core.head, CategoricalHead)
-        how, temperature = request.sampling, request.sampling.temperature
-        filters = how.top_k or how.top_p
-        if passes and (not temperature or filters or (temperature != 1 and not categorical)):
+            passes = 0 if self.full_model.given_first(unknown) else DEFAULT_PASSES
+        temperature = options.get("temperature", 1.0)
+        filters = options.get("top_k") or options.get("top_p")
+        fixed = temperature != 1 and not self._categorical
+        if passes and (not temperature or filters or fixed):
             raise UserError(
                 "passes need a temperature above 0, without top_k and top_p, and of 1 for a model "
                 "of logistics: set them so, or passes to 0"
             )
-        pixels = torch.from_numpy(images).to(device).repeat_interleave(count, 0)
-        samples: torch.Tensor = self.model.complete(
-            pixels, unknown, request, passes=passes, labels=self._repeated_labels(labels, count)
+        return self._of_each(
+            "pixels", images, count, labels, options, filled=unknown, passes=passes
         )
-        return samples.cpu().numpy().reshape(-1, count, *images.shape[1:])
 
     def upscale(
         self,
@@ -120,14 +115,8 @@ class ImageModel(ImageScores, TrainedModel):
         `complete`. options: see `SampleKeywords`. Raises UserError for a model without
         super-resolution.
         """
-        model, _ = self.upscaling_model()
-        given = torch.from_numpy(small).to(device_of(model)).repeat_interleave(count, 0)
-        samples: torch.Tensor = self.model.sample(
-            self._request(len(given), options),
-            labels=self._repeated_labels(labels, count),
-            small=given,
-        )
-        return samples.cpu().numpy().reshape(len(small), count, *model.shape)
+        self.upscaling_model()
+        return self._of_each("small", small, count, labels, options)
 
     def upscaling_model(self) -> tuple[ImageTransformer, int]:
         """Return the model and its factor; UserError for a model without super-resolution."""
@@ -146,27 +135,48 @@ class ImageModel(ImageScores, TrainedModel):
                 "small ones, with sample --upscale"
             )
 
-    def _repeated_labels(self, labels: Sequence[int] | None, count: int) -> torch.Tensor | None:
-        """Return the class of each image `count` times, int64 [N count].
+    def _of_each(
+        self,
+        name: str,
+        images: NDArray[np.uint8],
+        count: int,
+        labels: Sequence[int] | None,
+        options: SampleKeywords,
+        **given: Any,
+    ) -> NDArray[np.uint8]:
+        """Return `count` samples for each of the given images: [N, count, H, W, C].
 
-        Raises UserError for classes that the model does not have, or that are missing.
+        name: of the images as an argument of `ImageTransformer.sample`. Raises UserError for labels
+        that are missing or not needed.
         """
         if (labels is None) != (self.full_model.n_classes == 0):
             raise UserError("labels are needed exactly for a class-conditional model")
-        if labels is None:
-            return None
-        return torch.tensor(labels).repeat_interleave(count)
+        classes = None if labels is None else torch.tensor(labels).repeat_interleave(count)
+        given[name] = (
+            torch.from_numpy(images).to(device_of(self.full_model)).repeat_interleave(count, 0)
+        )
+        samples = self._sample(len(given[name]), options, classes, **given)
+        return samples.reshape(-1, count, *self.full_model.shape)
 
-    def _request(self, count: int, options: SampleKeywords) -> SampleRequest:
-        """Return the request; UserError for settings that the model's head does not have."""
-        request = SampleRequest.of(count, **options)
-        filters = request.sampling.top_k or request.sampling.top_p
-        if not isinstance(self.full_model.core.head, CategoricalHead) and filters:
+    @property
+    def _categorical(self) -> bool:
+        return isinstance(self.full_model.core.head, CategoricalHead)
+
+    def _sample(
+        self, count: int, options: SampleKeywords, labels: torch.Tensor | None, **given: Any
+    ) -> NDArray[np.uint8]:
+        """Return images [count, H, W, C]; given: further arguments of `ImageTransformer.sample`.
+
+        Raises UserError for settings that the model's head does not have.
+        """
+        if not self._categorical and (options.get("top_k") or options.get("top_p")):
             raise UserError(
                 "top_k and top_p need a categorical head; this model predicts a mixture of "
                 "logistics: use temperature"
             )
-        return request
+        request = SampleRequest.of(count, **options)
+        pixels: torch.Tensor = self.model.sample(request, labels=labels, **given)
+        return pixels.cpu().numpy()
 
     def decoder(self) -> Decoder | None:
         model = self.full_model
@@ -259,8 +269,19 @@ class ImageModel(ImageScores, TrainedModel):
         [H, W, C]. label: class of the image, default 0. layer: from 1, None for the last. head:
         from 1, None for the mean of all heads.
         """
+        model = self.full_model
+        labels = torch.tensor([label or 0]) if model.n_classes else None
         layer = layer or self.settings.model.transformer.n_layers
-        return attention_maps(self.full_model, image, pixels, label=label, layer=layer, head=head)
+        block, number = model.core.decoder.block_of(layer)
+        with scoring(model), capture_attention(block) as captured:
+            model.nll(torch.from_numpy(image).to(device_of(model)).unsqueeze(0), labels)
+        # Query t predicts value t of the order; key 0 holds the start vector.
+        query = torch.stack([model.order.positions[row, col, 0] for row, col in pixels])  # [N]
+        weights = captured.self_attention[number][0, :, query]  # [heads, N, L]
+        images = by_pixel(model, weights.flatten(0, 1))  # [heads N, H, W]
+        images = images.view(-1, len(pixels), *images.shape[1:])  # [heads, N, H, W]
+        maps: NDArray[np.float64] = (images.mean(0) if head is None else images[head - 1]).numpy()
+        return maps
 
     def write_samples(
         self, options: ImageSampleOptions, out: OutputFolder, report: ProgressFactory
@@ -278,25 +299,7 @@ class ImageModel(ImageScores, TrainedModel):
     def write_attention(
         self, options: ImageAttentionOptions, out: OutputFolder, report: ProgressFactory
     ) -> str:
-        """Sample an image and write the attention weights that predicted some of its pixels."""
-        model, sizes, head = self.full_model, self.settings.model.transformer, options.head
-        check_layer_and_head(options.layer, head, n_layers=sizes.n_layers, n_heads=sizes.n_heads)
-        layer = options.layer or sizes.n_layers
-        pixels = options.pixels(*model.shape[:2])
-        label = options.label if model.n_classes else None
-        progress = report("sampled positions")
-        image = self.sample(1, seed=options.seed, label=label, progress=progress)[0]  # [H, W, C]
-        maps = self.attention(image, pixels, label=label, layer=layer, head=head)
-        title = (
-            f"layer {layer}, {'mean of all heads' if head is None else f'head {head}'}: weights "
-            "(red) of the prediction of a pixel (blue),\nquery block (solid) and memory block "
-            "(dashed)"
-        )
-        return render.write_attention(
-            out, image, model.levels, pixels, maps, title=title,
-            blocks=attention_blocks(model, pixels),
-            about={"layer": layer, "head": head, "label": label},
-        )  # fmt: skip
+        return write_attention(self, options, out, report)
 
 
 restore = ImageModel.restore

@@ -7,6 +7,7 @@ which training, sampling and likelihoods share.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ from triptych.decoding.generate import generate, on_model
 from triptych.decoding.given import resample
 from triptych.decoding.sampling import Given, SampleRequest
 from triptych.training.run.checkpoint import ModelSettings
-from triptych.types import Checked, IntAboveOne, PositiveInt, Progress
+from triptych.types import Checked, IntAboveOne, PositiveInt
 
 SAMPLE_BATCH = 64
 """Images sampled together; constant, so that a seed gives the same images on every machine."""
@@ -172,89 +173,61 @@ class ImageTransformer(nn.Module):
         condition = self.condition(labels, self.small(pixels))
         return self.core.nll(self.to_sequence(pixels), condition=condition)
 
+    @torch.no_grad()
     def sample(
         self,
         request: SampleRequest,
         *,
         labels: Tensor | None = None,
         small: Tensor | None = None,
-    ) -> Tensor:
-        """Sample `count` images: uint8 [count, H, W, C].
-
-        labels: int64 [count]. small: uint8 [count, h, w, C], as from `small`.
-        """
-        with torch.no_grad():
-            condition = self.condition(labels, small)
-        return self._generate(request, condition)
-
-    def complete(
-        self,
-        pixels: Tensor,
-        filled: Tensor,
-        request: SampleRequest,
-        *,
-        passes: int = 0,
-        labels: Tensor | None = None,
-    ) -> Tensor:
-        """Sample some pixels of images given the others: uint8 [B, H, W, C].
-
-        pixels: uint8 [B, H, W, C]. filled: bool [H, W], True for a pixel to sample; all others come
-        back unchanged. A pixel is sampled given the known ones before it in the generation order;
-        `passes` of `resample` make those after it count too. labels: int64 [B].
-        """
-        with torch.no_grad():
-            condition = self.condition(labels, self.small(pixels))
-        given = self.to_sequence(pixels)  # [B, L] or [B, L, C]
-        request = replace(request, count=len(pixels))
-        return self._generate(request, condition, given, self.known_positions(filled), passes)
-
-    def _generate(
-        self,
-        request: SampleRequest,
-        condition: Condition,
-        values: Tensor | None = None,
-        known: Tensor | None = None,
+        pixels: Tensor | None = None,
+        filled: Tensor | None = None,
         passes: int = 0,
     ) -> Tensor:
-        """Return `count` images uint8 [B, H, W, C], generated in batches.
+        """Sample `count` images, or with pixels and filled some of their pixels given the others.
 
-        values: sequences [B, L] or [B, L, C] of which the positions `known`, bool [L], are given.
+        Returns uint8 [count, H, W, C]. labels: int64 [count]. small: uint8 [count, h, w, C], as
+        from `small`. pixels: uint8 [count, H, W, C]. filled: bool [H, W], True for a pixel to
+        sample; all others come back unchanged. A pixel is sampled given the known ones before it in
+        the generation order; `passes` of `resample` make those after it count too.
         """
-        request, length = on_model(self.core, request), self.order.length
-        n_prefix = 0 if known is None else int(known.long().cumprod(0).sum())
-        steps, count = length - n_prefix + passes * length, request.count
+        request, count, length = on_model(self.core, request), request.count, self.order.length
+        condition, given, n_prefix = self.condition(labels, small), None, 0
+        if pixels is not None and filled is not None:
+            known = self.known_positions(filled)  # [L]
+            given = Given(self.to_sequence(pixels), known.expand(count, -1))
+            n_prefix = int(known.long().cumprod(0).sum())
+        n_first = length - n_prefix  # positions sampled before the passes
+        steps = n_first + passes * length
+
+        def report(done: int, _: int, before: int, size: int) -> None:
+            if request.progress is not None:
+                request.progress(before + done * size, count * steps)
+
         images = []
         for start in range(0, count, SAMPLE_BATCH):
             rows = slice(start, min(start + SAMPLE_BATCH, count))
-            size = rows.stop - start
-
-            def report(done: int, _: int, start: int = start, size: int = size) -> None:
-                if request.progress is not None:
-                    request.progress(start * steps + done * size, count * steps)
-
-            def report_pass(done: int, _: int, report: Progress = report) -> None:
-                report(length - n_prefix + done, 0)
-
+            size, before = rows.stop - start, start * steps
             part = replace(
                 request,
                 count=size,
                 length=length,
                 condition=condition.rows(rows),
-                progress=report,
+                progress=partial(report, before=before, size=size),
             )
-            if values is not None and known is not None:
-                given = Given(values[rows], known.expand(size, -1))
-                part = replace(part, prefix=given.values[:, :n_prefix], given=given)
+            if given is not None:
+                of_rows = Given(given.values[rows], given.known[rows])
+                part = replace(part, prefix=of_rows.values[:, :n_prefix], given=of_rows)
             sequences = generate(self.core, part)  # [N, L] or [N, L, C]
-            if passes and part.given is not None:
-                given = Given(sequences, part.given.known)
-                chain = replace(part, given=given, progress=report_pass)
+            if given is not None and passes:
+                progress = partial(report, before=before + n_first * size, size=size)
+                chain = replace(part, given=Given(sequences, given.known[rows]), progress=progress)
                 sequences, _ = resample(self.core, chain, passes=passes)
             images.append(self.to_images(sequences))
         return torch.cat(images)
 
     def known_positions(self, filled: Tensor) -> Tensor:
-        """Return the positions whose values are given: bool [L]; filled: as in `complete`."""
+        """Return the positions whose values are given: bool [L]; filled: as in `sample`."""
         height, width, channels = self.order.shape
         known = ~filled.to(self.order.cell.device)
         cells = known.view(1, height, width, 1).expand(-1, -1, -1, channels)  # [1, H, W, C]

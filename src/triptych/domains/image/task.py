@@ -2,7 +2,6 @@
 
 import math
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,13 @@ from torch import Tensor
 
 from triptych.core.heads import CategoricalHead
 from triptych.core.transformer import take_auxiliary_loss
-from triptych.decoding.sampling import SampleRequest
-from triptych.domains.image.attention import attention_maps
 from triptych.domains.image.config import Config
+from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.metrics import ImageScores, histogram_bits_per_dim
+from triptych.domains.image.model import average_down
 from triptych.domains.pictures import render
 from triptych.domains.pictures.config import loaders, read_to_train
-from triptych.domains.pictures.data import Batch, ImageDataset, check_same_images, labels_of
+from triptych.domains.pictures.data import Batch, ImageDataset, check_same_images
 from triptych.training.engine.module import ATTENTION, TrainingModule
 from triptych.training.finetune.rows import RowMap, same_symbols
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
@@ -74,32 +73,27 @@ class ImageTrainingModule(ImageScores, TrainingModule):
         Also the attention weights of a pixel of the first: last layer, mean of all heads. Of a
         model of super-resolution: small images, samples and originals side by side.
         """
-        count, model = self.config.data.samples, self.model
+        count, seed, model = self.config.data.samples, self.config.run.seed, self.model
         if count == 0:
             return
-        file, request = folder / "samples.png", SampleRequest(count, seed=self.config.run.seed)
+        trained = ImageModel.of_run(self.config, model, self.metadata["vocabulary"])
+        file = folder / "samples.png"
         if model.factor is None:
-            labels = labels_of(count, None, model.n_classes)
-            pixels = model.sample(request, labels=labels)  # [N, H, W, C]
-            render.write_grid(file, pixels.cpu(), model.levels, model.n_classes)
-            image, (height, width, _) = pixels[0].cpu().numpy(), model.shape  # [H, W, C]
-            at = [(2 * height // 3, width // 2)]
-            label = None if labels is None else int(labels[0])
-            layer = self.config.model.transformer.n_layers
-            maps = attention_maps(model, image, at, label=label, layer=layer, head=None)
-            title = f"layer {layer}, mean of all heads"
-            drawing = render.draw_attention(image, model.levels, at, maps, title=title)
+            pixels = trained.sample(count, seed=seed)  # [N, H, W, C]
+            render.write_grid(file, pixels, model.levels, model.n_classes)
+            at = [(2 * model.shape[0] // 3, model.shape[1] // 2)]
+            title = f"layer {self.config.model.transformer.n_layers}, mean of all heads"
+            maps = trained.attention(pixels[0], at)
+            drawing = render.draw_attention(pixels[0], model.levels, at, maps, title=title)
             (folder / ATTENTION).write_bytes(drawing)
         elif self.examples is not None:
-            originals = self.examples.pixels.to(self.device)
+            originals = self.examples.pixels
+            small = average_down(originals, model.factor)  # [N, h, w, C]
             labels = self.examples.labels
-            small = model.small(originals)
-            request = replace(request, count=len(originals))
-            samples = model.sample(request, labels=labels, small=small)
-            columns = [render.repeat(small, model.factor), samples, originals]
-            render.write_rows(
-                file, [render.to_bytes(column.cpu(), model.levels) for column in columns]
-            )
+            of_each = labels.tolist() if model.n_classes and labels is not None else None
+            samples = trained.upscale(small.numpy(), labels=of_each, seed=seed)[:, 0]
+            columns = [render.repeat(small, model.factor), torch.from_numpy(samples), originals]
+            render.write_rows(file, [render.to_bytes(column, model.levels) for column in columns])
 
 
 def prepare(
