@@ -96,7 +96,7 @@ def test_evaluation_reports_samples_and_halves(
         ([image_checkpoint, "--samples", 3], ["no encoder of small images"]),
         ([image_checkpoint, "--draws", 3], ["draws belong to mask"]),
         ([image_checkpoint, "--mask", "none.png"], ["--mask none.png does not exist"]),
-        ([image_checkpoint, "--mask", "half"], ["mask is 'half'"]),
+        ([image_checkpoint, "--mask", "half"], ["--mask half does not exist; expected top"]),
         ([image_checkpoint, "--mask", "top"], ["--mask bottom"]),
     ]:
         refused("evaluate", "image", *limit, *options, says=says)

@@ -26,9 +26,9 @@ CELL = 2 * (96 // WIDTH)
 LINE = 2 * render.GRID_LINE
 
 
-def model_of(channels: int = 1, levels: int = LEVELS, bits: int | None = None) -> ImageModel:
+def model_of(channels: int = 1, levels: int = LEVELS) -> ImageModel:
     shape = (HEIGHT, WIDTH, channels)
-    return tiny_image(shape, levels, n_layers=1, n_classes=3, bits=bits)
+    return tiny_image(shape, levels, n_layers=1, n_classes=3)
 
 
 def png(pixels: NDArray[np.uint8]) -> str:
@@ -85,12 +85,10 @@ def test_samples_are_those_of_the_class_and_seed() -> None:
     assert (shown == render.in_colour(render.to_bytes(expected, LEVELS))).all()
 
 
-@pytest.mark.parametrize(("levels", "bits"), [(5, None), (256, None), (16, 4)])
+@pytest.mark.parametrize("levels", [5, 256, 16])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_an_example_is_a_drawing_of_the_sampled_levels(
-    channels: int, levels: int, bits: int | None
-) -> None:
-    model = model_of(channels, levels, bits)
+def test_an_example_is_a_drawing_of_the_sampled_levels(channels: int, levels: int) -> None:
+    model = model_of(channels, levels)
     address = page.example(model, 0, 7, 1.0)
     assert (page.read_drawing(model, address) == model.sample(1, label=0, seed=7)[0]).all()
 

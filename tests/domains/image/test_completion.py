@@ -22,6 +22,7 @@ from triptych.domains.image.domain import HALVES, ImageSampleOptions
 from triptych.domains.image.given import filled_pixels, read_pictures
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.pictures import render
+from triptych.domains.pictures.data import ImageDataset
 from triptych.domains.pictures.options import SAMPLE
 from triptych.errors import UserError
 from triptych.files.results import OutputFolder
@@ -138,10 +139,16 @@ def test_a_picture_file_has_the_levels_that_were_written(tmp_path: Path, levels:
     values = np.arange(levels, dtype=np.uint8)
     written = render.to_bytes(values, levels).reshape(1, -1, 1)
     render.write_png(tmp_path / "p.png", written)
-    bits = {2: 1, 4: 2, 16: 4, 128: 7}.get(levels)
-    for wanted in {bits, None}:
-        read = read_pictures(str(tmp_path / "p.png"), [(1, levels, 1)], levels, bits=wanted)
-        assert read[tmp_path / "p.png"].flatten().tolist() == values.tolist()
+    read = read_pictures(str(tmp_path / "p.png"), [(1, levels, 1)], levels)
+    assert read[tmp_path / "p.png"].flatten().tolist() == values.tolist()
+
+
+def test_a_picture_has_the_levels_that_its_data_would_have() -> None:
+    every = torch.arange(256, dtype=torch.uint8).view(1, 16, 16, 1)
+    for bits in range(1, 8):
+        expected = ImageDataset(every, None, 256).quantize(bits).pixels
+        assert np.array_equal(render.to_levels(every.numpy(), 2**bits), expected)
+    assert render.to_levels(np.array([0, 7, 8, 255], np.uint8), 17).tolist() == [0, 0, 1, 16]
 
 
 def test_settings_that_cannot_be_resampled_are_refused() -> None:
@@ -166,7 +173,6 @@ def test_options_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     both = {"complete": "a.png", "mask": "top"}
     for wrong in (
         both | {"upscale": "b.png"}, {"complete": "a.png"}, {"mask": "top"}, {"passes": 0},
-        both | {"mask": "middle"},
     ):  # fmt: skip
         with pytest.raises(ValueError, match=f"{'|'.join(wrong)}"):
             options_of(tmp_path, **wrong)

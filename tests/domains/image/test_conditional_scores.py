@@ -10,6 +10,7 @@ import pytest
 import torch
 from tiny_image import tiny_image
 
+from triptych.domains.image.domain import ImageEvaluateOptions
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.metrics import completion_scores, upscaling_scores
 from triptych.domains.image.model import (
@@ -42,7 +43,7 @@ def test_the_bits_of_a_half_are_those_of_the_enumerated_conditional_and_marginal
     assert found["filled_alone_bits_per_dim"] == pytest.approx(-math.log2(marginal) / 2, abs=0.02)
     assert abs(math.log2(conditional / marginal)) > 0.1  # so that the two differ
     with pytest.raises(UserError, match="--mask bottom"):
-        completion_scores(trained, images, ~filled)
+        trained.check_evaluation(ImageEvaluateOptions(checkpoint="a.ckpt", mask="top"))
 
 
 def test_psnr_and_consistency_by_hand() -> None:

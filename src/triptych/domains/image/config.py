@@ -19,6 +19,4 @@ class Config(RunSettings):
     """Transformer, output distribution and classes."""
 
     def model_settings(self) -> ImageSettings:
-        return ImageSettings(
-            self.model, bits=self.data.bits, lora_alpha=self.run.finetune.lora_alpha
-        )
+        return ImageSettings(self.model, lora_alpha=self.run.finetune.lora_alpha)

@@ -13,6 +13,7 @@ from triptych.types import NonNegativeInt, PositiveInt, Seed
 
 HALVES = ("top", "bottom", "left", "right")
 """Masks that have a name: the half of the image that is filled."""
+MASK = f"{', '.join(HALVES)}, or an image file whose white pixels are filled"
 PICTURES = "a picture, or a folder of pictures"
 
 
@@ -34,7 +35,6 @@ class ImageEvaluateOptions(EvaluateOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_mask(self.mask)
         if self.draws and self.mask is None:
             raise ValueError("draws belong to mask, which names no pixels")
 
@@ -42,9 +42,26 @@ class ImageEvaluateOptions(EvaluateOptions):
         return mask_file(self.mask)
 
     def report(self, result: dict[str, Any]) -> list[str]:
-        from triptych.domains.image.metrics import text_lines
-
-        return text_lines(result["details"])
+        details = result["details"]
+        lines = []
+        if scores := details.get("completion"):
+            names = {
+                "filled": "filled pixels, given the others",
+                "filled_alone": f"filled pixels, given those of {scores['draws']} samples instead",
+                "given": "given pixels",
+            }
+            values = [(scores[f"{name}_bits_per_dim"], text) for name, text in names.items()]
+            lines.append(f"completion, {scores['images']} images, bits per dim:")
+            lines += [f"  {value:.4f}  {text}" for value, text in values if value is not None]
+        if scores := details.get("upscaling"):
+            lines.append(f"super-resolution, {scores['images']} images:")
+            lines += [
+                f"  {method:<7}  pSNR {scores[method]['psnr']:.2f} dB; averaged down, "
+                f"{scores[method]['consistent_share']:.1%} of the values are the given ones, mean "
+                f"error {scores[method]['consistency_error']:.3f} levels"
+                for method in ("samples", "nearest", "bicubic")
+            ]
+        return lines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +97,6 @@ class ImageSampleOptions(SampleOptions):
             raise ValueError("complete names pictures and mask the pixels to fill: give both")
         if self.passes is not None and self.complete is None:
             raise ValueError("passes belong to complete, which names no picture")
-        check_mask(self.mask)
 
     def input_files(self) -> dict[str, str]:
         paths = {"complete": self.complete, "upscale": self.upscale}
@@ -104,18 +120,9 @@ class ImageAttentionOptions(PixelOptions, AttentionOptions):
     )
 
 
-def check_mask(mask: str | None) -> None:
-    """Raise ValueError for a word that is neither a half of an image nor the name of a file."""
-    if mask is not None and mask not in HALVES and not Path(mask).suffix:
-        raise ValueError(
-            f"mask is {mask!r}; expected {', '.join(HALVES)}, or an image file whose white pixels "
-            "are filled"
-        )
-
-
 def mask_file(mask: str | None) -> dict[str, str]:
     """Return the mask as an input file that must exist, unless it is the name of a half."""
-    return {} if mask is None or mask in HALVES else {"mask": "a half or an image file"}
+    return {} if mask is None or mask in HALVES else {"mask": MASK}
 
 
 class ImageDomain(Domain):

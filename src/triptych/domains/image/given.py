@@ -24,16 +24,12 @@ if TYPE_CHECKING:
     from triptych.domains.image.inference import ImageModel
 
 
-def read_pictures(
-    path: str, shapes: list[tuple[int, int, int]], levels: int, *, bits: int | None = None
-) -> dict[Path, Tensor]:
-    """Return the pictures of a file, or of all image files below a folder in the order of names.
+def read_pictures(path: str, shapes: list[tuple[int, int, int]], levels: int) -> dict[Path, Tensor]:
+    """Return pictures by path, of a file or of all image files below a folder in order of names.
 
-    By path, uint8 [H, W, C], with the levels of the model.
-
-    Of a folder, files named `GRID` are left out: sampling writes one beside its images.
-    shapes: heights, widths and channels that are allowed. levels, bits: as in `to_levels`. Raises
-    UserError for a folder without images, a damaged file, and a picture of another size.
+    Pictures are uint8 [H, W, C], with the levels of the model. Of a folder, files named `GRID` are
+    left out: sampling writes one beside its images. shapes: heights, widths and channels that are
+    allowed. Raises UserError for a folder without images, a damaged file, and another size.
     """
     given = Path(path)
     paths = [given]
@@ -42,8 +38,7 @@ def read_pictures(
         if not paths:
             raise UserError(f"{path} holds no images")
     return {
-        file: torch.from_numpy(render.to_levels(_decode(file, shapes), levels, bits))
-        for file in paths
+        file: torch.from_numpy(render.to_levels(_decode(file, shapes), levels)) for file in paths
     }
 
 
@@ -101,7 +96,7 @@ def write_given(
         shapes.append(trained.settings.model.super_resolution.small_shape(model.shape))
     path, shapes = options.complete or options.upscale or "", [*shapes, model.shape]
     filled = None if options.mask is None else filled_pixels(options.mask, *model.shape[:2]).numpy()
-    pictures = read_pictures(path, shapes, levels, bits=trained.settings.bits)
+    pictures = read_pictures(path, shapes, levels)
     out.check_free([*map(SAMPLE.format, range(len(pictures) * options.count))])
     labels, progress = _labels(trained, list(pictures), options.label), report("sampled positions")
     known = [tuple(pixels.shape) == model.shape for pixels in pictures.values()]

@@ -23,7 +23,6 @@ from triptych.domains.image.domain import (
 from triptych.domains.image.given import filled_pixels, write_given
 from triptych.domains.image.metrics import (
     ImageScores,
-    check_given_first,
     completion_scores,
     histogram_bits_per_dim,
     upscaling_scores,
@@ -222,7 +221,11 @@ class ImageModel(ImageScores, TrainedModel):
             self.upscaling_model()
         if options.mask is not None:
             self.needs_no_small_image("mask")
-            check_given_first(self.full_model, self._filled(options.mask))
+            if not self.full_model.given_first(self._filled(options.mask)):
+                raise UserError(
+                    "the likelihood of the filled pixels needs a mask whose given pixels all come "
+                    "before them in the model's generation order, such as --mask bottom"
+                )
 
     def further_details(
         self, options: ImageEvaluateOptions, report: ProgressFactory

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from triptych.domains.image.model import ImageTransformer, average_down
+from triptych.domains.image.model import average_down
 from triptych.domains.pictures.data import Batch, ImageDataset, labels_of
 from triptych.domains.pictures.render import repeat
-from triptych.errors import UserError
 from triptych.training.engine.devices import device_of, scoring
 from triptych.training.engine.evaluate import in_double
 from triptych.types import Progress
@@ -78,7 +77,7 @@ def completion_scores(
 ) -> dict[str, Any]:
     """Return bits per dim of the filled pixels given the others, and of the others alone.
 
-    filled: bool [H, W], all after the given pixels in the generation order (UserError otherwise).
+    filled: bool [H, W], all after the given pixels in the generation order.
     With draws also `filled_alone_bits_per_dim`, of the filled pixels without the given ones: for
     each image -log2 of the mean of p(filled | g_k), g_k the given pixels of `draws` samples of the
     model, of the image's class where it has one. That mean is the likelihood of a mixture of
@@ -86,7 +85,6 @@ def completion_scores(
     model's own marginal distribution, which they approach as the draws grow.
     """
     model = trained.full_model
-    check_given_first(model, filled)
     device, classes = device_of(model), images.labels if model.n_classes else None
     samples = {  # of each class: [draws, H, W, C]
         label: torch.from_numpy(trained.sample(draws, seed=seed, label=label))
@@ -128,15 +126,6 @@ def completion_scores(
     return {"completion": scores}
 
 
-def check_given_first(model: ImageTransformer, filled: Tensor) -> None:
-    """Raise UserError unless all given pixels come first in the model's generation order."""
-    if not model.given_first(filled):
-        raise UserError(
-            "the likelihood of the filled pixels needs a mask whose given pixels all come before "
-            "them in the model's generation order, such as --mask bottom"
-        )
-
-
 def upscaling_scores(
     trained: ImageModel,
     images: ImageDataset,
@@ -173,26 +162,3 @@ def upscaling_scores(
             "consistency_error": float(again.mean()),
         }
     return {"upscaling": scores}
-
-
-def text_lines(details: dict[str, Any]) -> list[str]:
-    """Return the lines that follow the metrics on the screen."""
-    lines = []
-    if scores := details.get("completion"):
-        names = {
-            "filled": "filled pixels, given the others",
-            "filled_alone": f"filled pixels, given those of {scores['draws']} samples instead",
-            "given": "given pixels",
-        }
-        values = [(scores[f"{name}_bits_per_dim"], text) for name, text in names.items()]
-        lines.append(f"completion, {scores['images']} images, bits per dim:")
-        lines += [f"  {value:.4f}  {text}" for value, text in values if value is not None]
-    if scores := details.get("upscaling"):
-        lines.append(f"super-resolution, {scores['images']} images:")
-        lines += [
-            f"  {method:<7}  pSNR {scores[method]['psnr']:.2f} dB; averaged down, "
-            f"{scores[method]['consistent_share']:.1%} of the values are the given ones, mean "
-            f"error {scores[method]['consistency_error']:.3f} levels"
-            for method in ("samples", "nearest", "bicubic")
-        ]
-    return lines

@@ -77,8 +77,6 @@ class ImageSettings(ModelSettings):
 
     model: ModelConfig
     """Transformer, output distribution and classes."""
-    bits: int | None = None
-    """Bits kept of each 8-bit value of a picture; null where all levels are kept."""
 
     def build_model(self, vocabulary: dict[str, Any]) -> nn.Module:
         """Return a new model for images as in `ImageDataset.vocabulary`."""

@@ -47,14 +47,13 @@ def to_bytes(pixels: NDArray[np.uint8] | Tensor, levels: int) -> NDArray[np.uint
     return scaled.astype(np.uint8)
 
 
-def to_levels(scaled: NDArray[np.uint8], levels: int, bits: int | None = None) -> NDArray[np.uint8]:
-    """Return 8-bit values as levels 0 .. levels-1 of a model.
+def to_levels(scaled: NDArray[np.uint8], levels: int) -> NDArray[np.uint8]:
+    """Return 8-bit values as levels 0 .. levels-1, the inverse of `to_bytes`.
 
-    bits: of a model whose levels are those of `ImageDataset.quantize`; None for the nearest level,
-    the inverse of `to_bytes`.
+    The nearest level; where the levels are a power of two, that of `ImageDataset.quantize`.
     """
-    if bits is not None:
-        return (scaled >> (8 - bits)).astype(np.uint8)
+    if 256 % levels == 0:
+        return (scaled.astype(np.int64) // (256 // levels)).astype(np.uint8)
     values = scaled.astype(np.int64)
     return ((values * (levels - 1) + 127) // 255).astype(np.uint8)
 

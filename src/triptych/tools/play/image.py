@@ -133,7 +133,7 @@ def read_drawing(model: ImageModel, drawing: str) -> NDArray[np.uint8]:
     # base64 and Pillow raise a dozen types of exception for damaged content.
     except Exception as error:
         raise UserError(f"The drawing cannot be read: {expected}") from error
-    return render.to_levels(pixels, model.full_model.levels, model.settings.bits)
+    return render.to_levels(pixels, model.full_model.levels)
 
 
 def _enlarged(cells: NDArray[np.uint8], columns: int) -> NDArray[np.uint8]:
