@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from triptych.domains.pictures.data import ImageDataset, permutation
+from triptych.domains.pictures.data import ImageDataset, split_by_seed
 from triptych.domains.pictures.sources import CIFAR10, MNIST, Digits
 from triptych.errors import UserError
 
@@ -104,9 +104,12 @@ def test_digits_without_scikit_learn_name_the_extra(monkeypatch: pytest.MonkeyPa
         Digits().load("train")
 
 
-def test_permutation_is_a_fixed_permutation() -> None:
-    assert permutation(8, 0).tolist() == [7, 4, 3, 2, 6, 0, 5, 1]
-    assert sorted(permutation(100, 3).tolist()) == list(range(100))
+def test_a_split_by_seed_is_fixed() -> None:
+    images = ImageDataset(torch.arange(8, dtype=torch.uint8).view(8, 1, 1, 1), None, 8)
+    sizes = {"test": 3, "validation": 1}  # the order is 7, 4, 3, 2, 6, 0, 5, 1
+    expected = {"test": [3, 4, 7], "validation": [2], "train": [0, 1, 5, 6]}
+    for split, values in expected.items():
+        assert split_by_seed(images, split, 0, **sizes).pixels.flatten().tolist() == values
 
 
 def test_holding_out_loses_no_image_and_shares_none(tmp_path: Path) -> None:

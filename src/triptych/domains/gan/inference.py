@@ -92,7 +92,6 @@ class GanModel(TrainedModel):
     def write_samples(
         self, options: GanSampleOptions, out: OutputFolder, report: ProgressFactory
     ) -> str:
-        """Generate images and write each as a PNG, and all as one grid."""
         model = self.full_model
         labels = labels_of(options.count, options.label, model.n_classes)
         images = self.sample(options.count, seed=options.seed, labels=labels)
@@ -130,7 +129,6 @@ class GanModel(TrainedModel):
     def write_attention(
         self, options: GanAttentionOptions, out: OutputFolder, report: ProgressFactory
     ) -> str:
-        """Generate an image and write where the generator looks at some of its pixels."""
         pixels = options.pixels(*self.full_model.shape[:2])
         image, maps = self.attention(pixels, seed=options.seed, label=options.label)
         assert self.full_model.generator.attention is not None

@@ -58,10 +58,8 @@ class GanSettings(ModelSettings):
     """What use of a GAN needs besides its weights and vocabulary."""
 
     model: ModelConfig
-    """Sizes of the networks."""
 
     def build_model(self, vocabulary: dict[str, Any]) -> SelfAttentionGan:
-        """Return new networks for images as in `ImageDataset.vocabulary`."""
         n_classes = len(vocabulary["class_names"]) if self.model.class_conditional else 0
         shape, levels = tuple(vocabulary["shape"]), vocabulary["levels"]
         return SelfAttentionGan(self.model, shape, levels=levels, n_classes=n_classes)

@@ -31,8 +31,7 @@ class GanTrainingModule(TrainingModule):
     batch's real images.
 
     This is manual optimisation in Lightning's terms. A step of the run is one batch. The gradients
-    of each network are clipped separately. Raises UserError for several processes, for accumulated
-    batches and for fp16, whose loss scaling is not supported.
+    of each network are clipped separately. Not for several processes, accumulated batches and fp16.
     """
 
     domain = "gan"
@@ -74,7 +73,6 @@ class GanTrainingModule(TrainingModule):
         return {"discriminator": model.discriminator, "generator": model.generator}
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
-        """Return an optimiser per network."""
         build, rate = self.optim.optimizer.build, self.optim.learning_rate
         return [build(network, rate) for network in self.networks().values()]
 
@@ -122,7 +120,6 @@ class GanTrainingModule(TrainingModule):
         return {name: x for name, x in super().device_use().items() if name != "time/mfu"}
 
     def further_values(self) -> dict[str, float]:
-        """Return the latest loss of each network."""
         return {f"train/{name}_loss": float(loss) for name, loss in self._losses.items()}
 
     def network_loss(self, name: str, batch: Batch) -> Tensor:
@@ -142,7 +139,6 @@ class GanTrainingModule(TrainingModule):
         return self.network_loss("generator", batch), len(batch.pixels)
 
     def score(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the sum of the discriminator's logits of real images, and their number."""
         labels = self.model.classes_of(batch.labels)
         logits = self.model.discriminator(self.model.to_reals(batch.pixels), labels)
         return {

@@ -187,9 +187,8 @@ class ImageModel(ImageScores, TrainedModel):
     def score_split(self, request: ScoreRequest, progress: Progress | None = None) -> Evaluation:
         """Return bits per dim over all sub-pixels of a split, and the bits per dim of baselines.
 
-        split: train, validation, test, or all for every image of the folder `data`. batch_size: no
-        effect beyond rounding (int8 measures the range of its inputs per batch). Raises UserError
-        for missing data and for data that do not fit the model.
+        batch_size: int8 measures the range of its inputs per batch. Raises UserError also for data
+        that do not fit the model.
         """
         model = self.full_model
         settings, images = self._read_split(request)
@@ -230,7 +229,6 @@ class ImageModel(ImageScores, TrainedModel):
     def further_details(
         self, options: ImageEvaluateOptions, report: ProgressFactory
     ) -> dict[str, Any]:
-        """Return scores of completion and of super-resolution, where the options ask for them."""
         details: dict[str, Any] = {}
         if options.mask is None and not options.samples:
             return details
@@ -252,7 +250,6 @@ class ImageModel(ImageScores, TrainedModel):
         return filled_pixels(mask, *self.full_model.shape[:2])
 
     def _read_split(self, request: ScoreRequest) -> tuple[DataConfig, ImageDataset]:
-        """Return the data settings and the first `limit` images of a split."""
         classes = self.full_model.n_classes > 0
         return read_to_score(self.data_settings, request, self.vocabulary, classes=classes)
 
@@ -289,7 +286,6 @@ class ImageModel(ImageScores, TrainedModel):
     def write_samples(
         self, options: ImageSampleOptions, out: OutputFolder, report: ProgressFactory
     ) -> str:
-        """Sample images and write each as a PNG, and all as one grid."""
         levels, n_classes = self.full_model.levels, self.full_model.n_classes
         if options.complete is not None or options.upscale is not None:
             images = write_given(self, options, out, report)

@@ -76,10 +76,8 @@ class ImageSettings(ModelSettings):
     """What use of an image model needs besides its weights and vocabulary."""
 
     model: ModelConfig
-    """Transformer, output distribution and classes."""
 
     def build_model(self, vocabulary: dict[str, Any]) -> nn.Module:
-        """Return a new model for images as in `ImageDataset.vocabulary`."""
         n_classes = len(vocabulary["class_names"]) if self.model.class_conditional else 0
         shape, levels = tuple(vocabulary["shape"]), vocabulary["levels"]
         return ImageTransformer(self.model, shape, levels=levels, n_classes=n_classes)

@@ -38,20 +38,19 @@ class ImageDataset:
     def __len__(self) -> int:
         return len(self.pixels)
 
-    def select(self, indices: Tensor) -> "ImageDataset":
+    def select(self, indices: Tensor | slice) -> "ImageDataset":
         """Return the images at these indices (int64 [M]), in that order."""
         labels = None if self.labels is None else self.labels[indices]
         return replace(self, pixels=self.pixels[indices], labels=labels)
 
     def first(self, count: int | None) -> "ImageDataset":
         """Return the first `count` images; all for None."""
-        labels = None if self.labels is None else self.labels[:count]
-        return replace(self, pixels=self.pixels[:count], labels=labels)
+        return self.select(slice(count))
 
     def batch(self, indices: Items, generator: torch.Generator | None = None) -> Batch:
         """Return the images at these indices as a batch; nothing is augmented."""
-        chosen = torch.as_tensor(indices)
-        return Batch(self.pixels[chosen], None if self.labels is None else self.labels[chosen])
+        chosen = self.select(torch.as_tensor(indices))
+        return Batch(chosen.pixels, chosen.labels)
 
     def fixed_batches(self, batch_size: int) -> FixedBatches:
         """Return a loader of every image once, in order, last batch included."""
@@ -94,14 +93,18 @@ def read_pack(folder: str, split: str) -> ImageDataset:
     )
 
 
-def permutation(count: int, seed: int) -> Tensor:
-    """Return a permutation of 0 .. count-1, int64 [count], equal on every machine and version.
+def split_by_seed(images: ImageDataset, split: str, seed: int, **held_out: int) -> ImageDataset:
+    """Return the images of a split in their order; train is what the held-out splits leave.
 
-    The indices are sorted by a hash of (seed, index). The permutations of library generators may
-    change between versions, which would move images from the training to the test split.
+    held_out: number of images of each other split. A split is the same on every machine: the images
+    are sorted by a hash of (seed, index). Generators of libraries may change between versions,
+    which would move images from the training to the test split.
     """
-    keys = [hashlib.sha256(f"{seed}:{index}".encode()).digest() for index in range(count)]
-    return torch.tensor(sorted(range(count), key=keys.__getitem__), dtype=torch.int64)
+    keys = [hashlib.sha256(f"{seed}:{index}".encode()).digest() for index in range(len(images))]
+    order = torch.tensor(sorted(range(len(images)), key=keys.__getitem__))
+    parts = order.split([*held_out.values(), len(images) - sum(held_out.values())])
+    chosen = dict(zip([*held_out, "train"], parts, strict=True))[split]
+    return images.select(chosen.sort().values)
 
 
 def check_same_images(

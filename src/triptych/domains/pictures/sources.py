@@ -1,4 +1,4 @@
-"""Sources of images: digits of scikit-learn, MNIST, CIFAR-10 and folders of image files.
+"""Sources of images: digits of scikit-learn, MNIST, CIFAR-10 and rows of known entropy.
 
 Every source returns the integers of its files; nothing between file and loss is a float. A source
 of your own is a frozen dataclass that inherits from `ImageSource`, named in the YAML by its class
@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from triptych.domains.pictures.data import SPLITS, ImageDataset, concatenate, permutation
+from triptych.domains.pictures.data import SPLITS, ImageDataset, concatenate, split_by_seed
 from triptych.domains.synthetic import NoisyCopy, SyntheticSource, uniform_draws
 from triptych.errors import UserError
 from triptych.types import Checked, OpenUnitInterval, PositiveInt, Seed
@@ -32,7 +32,6 @@ CHUNK = 1024
 Pixels = NDArray[np.uint8]
 DIGITS = tuple("0123456789")
 Arrays = tuple[Pixels, NDArray[np.integer]]
-"""Pixels [N, H, W, C] and class indices [N]."""
 OPENERS: dict[str, Callable[..., Any]] = {"": open, ".gz": gzip.open, ".xz": lzma.open}
 """Suffix of a plain or compressed file -> function that opens it."""
 
@@ -45,10 +44,7 @@ class ImageSource(Checked, ABC):
         """Read train, validation or test. Raises UserError for missing or damaged files."""
 
     def stream(self, split: str) -> Iterator[ImageDataset]:
-        """Yield the images of `load` in parts, one after the other.
-
-        A source overrides it if it need not hold all images in memory.
-        """
+        """Yield the images of `load` in parts; a source need not hold all of them in memory."""
         images = self.load(split)
         for some in torch.arange(len(images)).split(CHUNK):
             yield images.select(some)
@@ -81,13 +77,8 @@ class Digits(ImageSource):
         pixels = torch.from_numpy(content.images.astype(np.uint8)).unsqueeze(-1)  # [N, H, W, 1]
         labels = torch.from_numpy(content.target.astype(np.int64))
         images = ImageDataset(pixels, labels, 17, DIGITS)
-        order, size = permutation(len(images), self.seed), len(images) // 10 + 1
-        parts = {
-            "test": order[:size],
-            "validation": order[size : 2 * size],
-            "train": order[2 * size :],
-        }
-        return images.select(parts[split].sort().values)
+        size = len(images) // 10 + 1
+        return split_by_seed(images, split, self.seed, test=size, validation=size)
 
 
 @dataclass(frozen=True)
@@ -98,7 +89,10 @@ class TrainingAndTestFiles(ImageSource):
     """
 
     directory: str
+    """Folder of the data set's files (plain, .gz or .xz; of CIFAR-10 some batches are enough), or
+    torchvision's root folder."""
     download: bool = False
+    """Download missing files into directory with torchvision (MNIST 12 MB, CIFAR-10 170 MB)."""
     validation_size: int = 5000
     """Number of training images held out for validation."""
     seed: Seed = 0
@@ -107,11 +101,10 @@ class TrainingAndTestFiles(ImageSource):
     folder: ClassVar[str]
     """Folder of the files inside torchvision's root folder."""
     class_names: ClassVar[tuple[str, ...]] = DIGITS
-    """Name of each class."""
 
     @abstractmethod
     def read(self, *, train: bool) -> Arrays:
-        """Read the training or the test set."""
+        """Return pixels [N, H, W, C] and class indices [N] of the training or the test set."""
 
     def load(self, split: str) -> ImageDataset:
         if self.download:
@@ -133,9 +126,7 @@ class TrainingAndTestFiles(ImageSource):
                 f"validation_size must be between 1 and {len(images) - 1}, as the training set has "
                 f"{len(images)} images; got {self.validation_size}"
             )
-        order = permutation(len(images), self.seed)
-        held_out, rest = order[: self.validation_size], order[self.validation_size :]
-        return images.select((held_out if split == "validation" else rest).sort().values)
+        return split_by_seed(images, split, self.seed, validation=self.validation_size)
 
     def find(self, *names: str) -> list[Path]:
         """Return the files of these names that exist, compressed or not; UserError for none."""
@@ -168,11 +159,6 @@ class TrainingAndTestFiles(ImageSource):
 class MNIST(TrainingAndTestFiles):
     """MNIST: 60,000 training and 10,000 test images of digits, 28x28, grey with 256 levels."""
 
-    directory: str
-    """Folder of the four idx files (plain or .gz), or torchvision's root folder with MNIST/raw."""
-    download: bool = False
-    """Download missing files into directory with torchvision (12 MB)."""
-
     folder: ClassVar[str] = "MNIST/raw"
 
     def read(self, *, train: bool) -> Arrays:
@@ -189,12 +175,7 @@ class CIFAR10(TrainingAndTestFiles):
     The files are pickles, read by an unpickler that builds arrays and plain values only.
     """
 
-    directory: str
-    """torchvision's root folder with cifar-10-batches-py, or a folder of some batches (.xz too)."""
-    download: bool = False
-    """Download the missing set into directory with torchvision (170 MB), which checks its MD5."""
     validation_size: int = 2000
-    """Number of training images held out for validation."""
 
     folder: ClassVar[str] = "cifar-10-batches-py"
     class_names: ClassVar[tuple[str, ...]] = (
@@ -302,16 +283,12 @@ class CopiedRows(ImageSource, SyntheticSource):
         if not 2 <= self.levels <= 128:
             raise ValueError(f"levels must be from 2 to 128, got {self.levels}")
 
-    def _copy(self) -> NoisyCopy:
-        return NoisyCopy(self.levels, self.change)
-
     def load(self, split: str) -> ImageDataset:
-        """Generate one split; the same images every time."""
         count = getattr(self, f"{split}_size")
         drawn = uniform_draws(self.seed, split, (count, self.height, self.width))
-        pixels = self._copy().chain(drawn).astype(np.uint8)  # [N, H, W]
+        pixels = NoisyCopy(self.levels, self.change).chain(drawn).astype(np.uint8)  # [N, H, W]
         return ImageDataset(torch.from_numpy(pixels).unsqueeze(-1), None, self.levels)
 
     def entropy(self) -> float:
         """Return the entropy of the source, in bits per sub-pixel."""
-        return self._copy().chain_entropy(self.height) / math.log(2)
+        return NoisyCopy(self.levels, self.change).chain_entropy(self.height) / math.log(2)
