@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -22,11 +20,9 @@ from triptych.core.models.base import (
     Conditioner,
 )
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.models.encoder_only import SequenceEncoder
 from triptych.core.positions import AxialEmbedding, SinusoidalEmbedding
 from triptych.core.state import Memory
-from triptych.core.universal import Halting, Universal
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
 
@@ -150,55 +146,6 @@ def test_likelihood_of_a_row_does_not_depend_on_its_batch(kind: str) -> None:
     assert together.shape == (3, shape[0])
     for row in range(3):
         torch.testing.assert_close(model.nll(values[row : row + 1])[0], together[row], **EXACT)
-
-
-def translator(share: str = "all", **more: Any) -> EncoderDecoder:
-    sizes = replace(config(), **more)
-    model = EncoderDecoder(sizes, source_vocabulary=9, target_vocabulary=9, share_embeddings=share)
-    return with_random_head(model).double()
-
-
-@pytest.mark.parametrize("share", ["all", "target", "none"])
-@pytest.mark.parametrize(
-    "more", [{}, {"norm_position": "post"}, {"depth": Universal(Halting(threshold=0.8))}], ids=str
-)
-def test_a_translator_steps_as_it_trains(share: str, more: dict[str, Any]) -> None:
-    model = translator(share, **more)
-    source, target = torch.randint(9, (2, 6)), torch.randint(9, (2, 8))
-    padding = torch.arange(6).expand(2, -1) >= torch.tensor([6, 4]).unsqueeze(1)
-    expected = model(source, padding, target)
-    condition = model.encode(source, padding)
-    state = model.init_state(2, 8, condition=condition)
-    stepped = [model.step(target[:, t : t + 1], torch.tensor([t]), state) for t in range(8)]
-    torch.testing.assert_close(torch.cat(stepped, dim=1), expected, **EXACT)
-    state = model.init_state(2, 8, condition=condition, lookahead=2)
-    parts = [model.prefill(target[:, 1:4], state, target[:, 0]).unsqueeze(1)]
-    for t in (4, 5):  # the second one overwrites two positions
-        parts.append(model.step(target[:, t : t + 3], torch.arange(t, t + 3), state))
-    torch.testing.assert_close(parts[0], expected[:, 3:4], **EXACT)
-    torch.testing.assert_close(parts[1], expected[:, 4:7], **EXACT)
-    torch.testing.assert_close(parts[2], expected[:, 5:8], **EXACT)
-    with pytest.raises(ValueError, match="start token"):
-        model.prefill(target[:, :0], state)
-
-
-def test_source_padding_changes_nothing() -> None:
-    model = translator()
-    source, target = torch.randint(9, (1, 5)), torch.randint(9, (1, 4))
-    assert model.decodes_padded_sources
-    assert model.source_has_attention
-    assert model.bytes_per_position() == 2 * model.decoder.n_layers * D * 8
-    longer = torch.cat([source, torch.full((1, 70), 8)], dim=1)
-    padding = torch.arange(75).unsqueeze(0) >= 5
-    torch.testing.assert_close(model(longer, padding, target), model(source, None, target), **EXACT)
-
-
-def test_tied_matrices_are_one_and_their_scale_is_the_published_one() -> None:
-    model = translator("all")
-    assert model.source_embedding is model.target_embedding
-    assert model.head.logits.weight is model.target_embedding.table.weight
-    x = model.target_embedding(torch.tensor([[4]]), torch.tensor([0]))
-    torch.testing.assert_close(x[0, 0], model.target_embedding.table.weight[4] * D**0.5, **EXACT)
 
 
 def test_attention_to_symbols_refuses_whole_pixels() -> None:
