@@ -1,4 +1,4 @@
-"""Every shipped YAML goes through the real parser and builds its model."""
+"""Every shipped YAML goes through the real parser."""
 
 from __future__ import annotations
 

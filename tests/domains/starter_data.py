@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pretty_midi
+from numpy.typing import NDArray
 from PIL import Image
 
 
@@ -22,6 +23,18 @@ def write_pictures(folder: Path, count: int = 50, *, mode: str = "RGB", classes:
         ending = "png" if number % 2 else "jpg"
         Image.fromarray(pixels).convert(mode).save(place / f"{number:02}.{ending}")
     return folder
+
+
+def write_images(
+    folder: Path, count: int, shape: tuple[int, ...], *, seed: int = 0
+) -> list[NDArray[np.uint8]]:
+    """Write images of random pixels [H, W, 3] or [H, W] as PNG files, and return them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = np.random.default_rng(seed)
+    images = [drawn.integers(0, 256, shape, dtype=np.uint8) for _ in range(count)]
+    for number, pixels in enumerate(images):
+        Image.fromarray(pixels).save(folder / f"{number:03}.png")
+    return images
 
 
 def write_music(

@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
+from starter_data import write_images
 
 from triptych.config.schema import from_plain
 from triptych.domains import find_domain
@@ -271,12 +271,8 @@ def test_a_folder_packed_in_parts_gives_the_same_batches(
 def test_images_do_not_depend_on_workers_and_parts(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    random = np.random.default_rng(0)
-    for number in range(40):
-        folder = tmp_path / f"class{number % 2}"
-        folder.mkdir(exist_ok=True)
-        pixels = random.integers(0, 256, (4, 6, 3)).astype(np.uint8)
-        Image.fromarray(pixels).save(folder / f"{number}.png")
+    for seed in range(2):
+        write_images(tmp_path / f"class{seed}", 20, (4, 6, 3), seed=seed)
     (tmp_path / "class0" / "cut.png").write_bytes(b"no image")
     source = ImageFolder(str(tmp_path), height=4, width=6)
     alone = source.load("train")

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pretty_midi
 import pytest
-from PIL import Image
 from random_head import with_random_head
+from starter_data import write_images
 from tiny_music import tiny_model
 from torch import Tensor
 
@@ -35,13 +35,8 @@ from triptych.errors import UserError
 SIZES = TransformerConfig(n_layers=1, d_model=8, n_heads=1, feed_forward=GELU(8), attention=Full())
 
 
-def images(folder: Path, count: int, classes: tuple[str, ...] = ("",)) -> None:
-    generator = np.random.default_rng(sum(folder.name.encode()))  # not of the path, which varies
-    for name in classes:
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        for index in range(count):
-            pixels = generator.integers(0, 256, (2, 3, 1)).astype(np.uint8)
-            Image.fromarray(pixels[..., 0]).save(folder / name / f"{index}.png")
+def images(folder: Path, count: int) -> None:
+    write_images(folder, count, (2, 3), seed=sum(folder.name.encode()))
 
 
 def image_model(folder: Path) -> ImageModel:
@@ -63,7 +58,8 @@ def test_an_image_folder_however_small_is_scored_whole(tmp_path: Path, count: in
 
 
 def test_classes_stay_with_their_images(tmp_path: Path) -> None:
-    images(tmp_path, 9, ("cats", "dogs"))
+    images(tmp_path / "cats", 9)
+    images(tmp_path / "dogs", 9)
     source = ImageFolder(directory=str(tmp_path), height=2, width=3, channels=1)
     of_split = [source.load(split) for split in ("train", "validation", "test")]
     for whole in (source.load_all(), ImageSource.load_all(source)):

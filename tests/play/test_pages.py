@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
 from tiny_models import image_model, language_model, music_model, translator
@@ -11,6 +13,7 @@ from triptych.errors import UserError
 from triptych.tools.export.original import Original
 from triptych.tools.play import page_of
 from triptych.tools.play.app import tab_titles
+from triptych.types import Progress
 
 
 def test_a_domain_without_a_page_is_refused_in_a_sentence() -> None:
@@ -31,6 +34,27 @@ def test_a_model_that_its_page_does_not_show_is_refused() -> None:
     pytest.importorskip("gradio", reason="gradio is not installed (extra play)")
     with pytest.raises(UserError, match=r"x\.ckpt is a model of super-resolution"):
         page_of(image_model(super_resolution={"factor": 2}).model, "x.ckpt")
+
+
+def test_the_end_of_the_server_ends_work_that_still_waits() -> None:
+    gradio = pytest.importorskip("gradio", reason="gradio is not installed (extra play)")
+    parts = import_module("triptych.tools.play.parts")
+
+    def work(progress: Progress) -> str:
+        progress(1, 2)
+        return "done"
+
+    with gradio.Blocks():
+        answer = parts.run_button("Run", work, [], [gradio.Textbox()]).fn
+    request = SimpleNamespace(session_hash="x")
+    parts.Work.stopped.set()  # of the work before
+    assert answer(request, gradio.Progress()) == "done"
+    parts.Work.server_ends.set()
+    try:
+        with pytest.warns(UserWarning, match="Stopped"):
+            answer(request, gradio.Progress())
+    finally:
+        parts.Work.server_ends.clear()
 
 
 def test_titles_of_tabs_differ_and_are_as_short_as_that_allows() -> None:

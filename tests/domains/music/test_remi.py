@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import builtins
 import io
 import pickle
+import sys
 from itertools import pairwise
 
 import mido
@@ -71,6 +71,11 @@ def midi_of(tracks: list[Track], meters=((0, 4, 4),), tempos=((0, 120),)) -> byt
     return buffer.getvalue()
 
 
+def band(tokenizer: RemiTokenizer, **music) -> np.ndarray:
+    """The ids of the band's music."""
+    return tokenizer.from_midi(parse_midi(midi_of(BAND_TRACKS, **music), name="x"))
+
+
 def notes_of(midi: pretty_midi.PrettyMIDI) -> dict[str, list[tuple[float, float, int]]]:
     """Onset and length in quarters at 120 per minute, and pitch, by instrument."""
     return {
@@ -88,7 +93,7 @@ def words(tokenizer: RemiTokenizer, ids) -> list[str]:
 def test_a_file_as_tokens():
     """Bar, meter, position and tempo, then instruments in their order, drums with own pitches."""
     tokenizer = RemiTokenizer(BAND, tempos=1)
-    ids = tokenizer.from_midi(parse_midi(midi_of(BAND_TRACKS, meters=[(0, 3, 4)]), name="x"))
+    ids = band(tokenizer, meters=[(0, 3, 4)])
     found = words(tokenizer, ids)
     assert found[:4] == ["Bar_None", "TimeSig_3/4", "Position_0", "Tempo_20.0"]
     assert found[4:14] == [
@@ -147,9 +152,8 @@ def test_other_instruments_are_left_out():
 def test_times_of_tokens_are_those_of_the_music():
     """Our reading of bars, meters and tempos against MidiTok's."""
     meters = [(0, 3, 4), (36, 6, 8), (72, 4, 4)]
-    midi = midi_of(BAND_TRACKS, meters=meters, tempos=[(0, 60), (24, 200), (78, 90)])
     tokenizer = RemiTokenizer()
-    ids = tokenizer.from_midi(parse_midi(midi, name="x"))
+    ids = band(tokenizer, meters=meters, tempos=[(0, 60), (24, 200), (78, 90)])
     seconds, pitches = tokenizer.seconds(ids), tokenizer.pitches(ids)
     played = sorted(
         (note.start, note.pitch)
@@ -165,7 +169,7 @@ def test_times_of_tokens_are_those_of_the_music():
 def test_all_tokens_of_a_note_have_its_pitch_and_time():
     """So that a picture of attention finds the note of a duration; drums have no pitch."""
     tokenizer = RemiTokenizer(BAND, velocities=4)
-    ids = tokenizer.from_midi(parse_midi(midi_of(BAND_TRACKS), name="x"))
+    ids = band(tokenizer)
     seconds, pitches = tokenizer.seconds(ids), tokenizer.pitches(ids)
     names = [tokenizer.symbols[index].partition("_") for index in ids]
     note = -1
@@ -182,7 +186,7 @@ def test_all_tokens_of_a_note_have_its_pitch_and_time():
 
 def test_transposition_leaves_drums_alone():
     tokenizer = RemiTokenizer(BAND)
-    ids = tokenizer.from_midi(parse_midi(midi_of(BAND_TRACKS), name="x"))
+    ids = band(tokenizer)
     up = tokenizer.transpose(ids, 3)
     before, after = tokenizer.to_midi(ids).instruments, tokenizer.to_midi(up).instruments
     for old, new in zip(before, after, strict=True):
@@ -195,7 +199,7 @@ def test_transposition_leaves_drums_alone():
 def test_attention_is_drawn_for_notes_of_a_pitch():
     """The last note of the band is a drum's."""
     tokenizer = RemiTokenizer(BAND)
-    ids = tokenizer.from_midi(parse_midi(midi_of(BAND_TRACKS), name="x"))
+    ids = band(tokenizer)
     seconds, pitches = tokenizer.seconds(ids), tokenizer.pitches(ids)
     assert tokenizer.onsets(ids).nonzero()[0][-1] > find_query(tokenizer, ids, None)
     assert pitches[find_query(tokenizer, ids, None)] == 35
@@ -249,8 +253,7 @@ def test_what_is_encoded_is_allowed():
     """A model that learned the data is never forced away from it."""
     tokenizer = RemiTokenizer()
     meters = [(0, 1, 4), (12, 6, 8), (48, 4, 4)]
-    midi = midi_of(BAND_TRACKS, meters=meters, tempos=[(0, 60), (48, 90)])
-    ids = tokenizer.tokens(tokenizer.from_midi(parse_midi(midi, name="x")))
+    ids = tokenizer.tokens(band(tokenizer, meters=meters, tempos=[(0, 60), (48, 90)]))
     grammar = tokenizer.grammar(1, seconds=None, n_prompt=0)
     for place in range(len(ids)):
         forbidden = grammar(torch.from_numpy(ids[None, :place]))
@@ -270,7 +273,7 @@ def test_the_chosen_instruments_alone_play():
 
 def test_sampling_ends_with_the_seconds():
     tokenizer = RemiTokenizer(BAND)
-    prompt = tokenizer.from_midi(parse_midi(midi_of(BAND_TRACKS), name="x"))
+    prompt = band(tokenizer)
     until = tokenizer.seconds(prompt)[-1]
     last = []
     for ids in sample(tokenizer, rows=4, length=300, seed=3, seconds=3.0, prompt=prompt):
@@ -320,14 +323,7 @@ def test_a_used_tokenizer_goes_to_other_processes():
 
 
 def test_missing_packages_are_told(monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name == "miditok":
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "miditok", None)
     with pytest.raises(UserError, match=r"pip install 'triptych\[instruments\]'"):
         _ = RemiTokenizer(BAND).symbols
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from starter_data import write_images
 
 from triptych.domains.pictures import image_folder
 from triptych.domains.pictures.image_folder import ImageFolder, decode_image
@@ -17,15 +19,7 @@ from triptych.files.splits import split_by_hash
 HEIGHT, WIDTH = 4, 6  # not square on purpose
 
 
-def fill(folder: Path, count: int, *, seed: int = 0, mode: str = "RGB") -> list[np.ndarray]:
-    folder.mkdir(parents=True, exist_ok=True)
-    generator = np.random.default_rng(seed)
-    shape = (HEIGHT, WIDTH, 3) if mode == "RGB" else (HEIGHT, WIDTH)
-    arrays = []
-    for index in range(count):
-        arrays.append(generator.integers(0, 256, shape).astype(np.uint8))
-        Image.fromarray(arrays[-1]).save(folder / f"{index:03d}.png")
-    return arrays
+fill = partial(write_images, shape=(HEIGHT, WIDTH, 3))
 
 
 def source(folder: Path, **options: object) -> ImageFolder:

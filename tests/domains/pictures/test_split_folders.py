@@ -5,29 +5,17 @@ from __future__ import annotations
 import zlib
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
+from starter_data import write_images
 
 from triptych.domains.pictures.data import ImageDataset
 from triptych.domains.pictures.image_folder import ImageFolder
 from triptych.errors import UserError
 
 
-def image(path: Path, seed: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pixels = np.random.default_rng(seed).integers(0, 256, (4, 4, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(path)
-
-
-def fill(folder: Path, *parts: str, each: int = 20) -> None:
+def fill(folder: Path, *parts: str, each: int) -> None:
     for part in parts:
-        for number in range(each):
-            image(folder / part / f"{number:03}.png", hash_of(part, number))
-
-
-def hash_of(part: str, number: int) -> int:
-    return zlib.crc32(f"{part} {number}".encode())
+        write_images(folder / part, each, (4, 4, 3), seed=zlib.crc32(part.encode()))
 
 
 def source(folder: Path) -> ImageFolder:
@@ -79,7 +67,7 @@ def test_the_first_images_are_of_all_classes(tmp_path: Path) -> None:
         (["train/cat", "val/cat", "validation/cat"], False, "train, val, validation; expected one"),
         (["train/cat", "test/cow"], False, "000.png has the class cow, which the training"),
         (["train/cat", "test"], False, "000.png has no class, which the training"),
-        (["train", "test"], True, "split folders test, train and also x.png"),
+        (["train", "test"], True, "split folders test, train and also 000.png"),
         (["train/cat", "test/cat", "extra"], False, "split folders test, train and also extra"),
     ],
 )
@@ -88,7 +76,7 @@ def test_folders_that_do_not_go_together(
 ) -> None:
     fill(tmp_path, *parts, each=2)
     if loose:
-        image(tmp_path / "x.png", 1)
+        write_images(tmp_path, 1, (4, 4, 3))
     with pytest.raises(UserError, match=says):
         source(tmp_path).load("test" if "test" in " ".join(parts) else "train")
 
@@ -102,8 +90,9 @@ def test_a_class_may_be_called_as_a_split(tmp_path: Path, name: str) -> None:
 def test_capitals_and_folders_without_images_change_nothing(tmp_path: Path) -> None:
     fill(tmp_path, "Train/cat", "Val/cat", "TEST/cat", each=5)
     (tmp_path / "notes").mkdir()
-    image(tmp_path / "__MACOSX" / "._000.png", 1)  # what some zip programs leave
-    image(tmp_path / "._000.png", 1)
+    for folder in (tmp_path / "__MACOSX", tmp_path):  # what some zip programs leave
+        write_images(folder, 1, (4, 4, 3))
+        (folder / "000.png").rename(folder / "._000.png")
     found = load(tmp_path)
     assert [len(images) for images in found.values()] == [5, 5, 5]
     assert found["test"].class_names == ("cat",)

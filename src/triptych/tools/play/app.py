@@ -149,7 +149,7 @@ def serve(models: dict[str, TrainedModel], *, port: int | None, browser: bool) -
         try:
             threading.Event().wait()
         finally:
-            Work.stopped.set()  # work that runs would keep the process alive
+            Work.server_ends.set()  # work that runs would keep the process alive
             blocks.close(verbose=False)
 
 

@@ -39,6 +39,8 @@ class Work:
 
     stopped = Event()
     """Ends the work at its next step."""
+    server_ends = Event()
+    """Ends the work, and then that which waits in the queue."""
     session: str | None = None
     """Tab that asked for it."""
 
@@ -202,7 +204,7 @@ def _display(progress: gr.Progress) -> Progress:
 
     def show(done: int, total: int) -> None:
         nonlocal latest
-        if Work.stopped.is_set():
+        if Work.stopped.is_set() or Work.server_ends.is_set():
             raise UserError("Stopped.")
         if time.monotonic() - latest > SHOWN_EVERY:
             latest = time.monotonic()
