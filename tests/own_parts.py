@@ -20,7 +20,7 @@ class Scales(PieceSource):
 
     content = ChoraleTokenizer.content
 
-    def load(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
+    def stream(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
         steps = np.arange(32)[:, None] % 8
         grids = [number + np.array([[60, 55, 50, 45]]) + steps for number in range(4)]
         return [Piece(f"{split}-{number}", grid) for number, grid in enumerate(grids)]

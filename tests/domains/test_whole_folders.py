@@ -19,7 +19,6 @@ from triptych.core.transformer import TransformerConfig
 from triptych.domains.image.config import Config as ImageConfig
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.model import ModelConfig as ImageModelConfig
-from triptych.domains.music.data import read_pieces
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.sources.midi_folder import MidiFolder
@@ -135,7 +134,7 @@ class Scales(PieceSource):
     content = ChoraleTokenizer.content
     directory: str = ""
 
-    def load(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
+    def stream(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
         return [Piece(split, np.random.default_rng(len(split)).integers(40, 80, (20, 4)))]
 
 
@@ -144,8 +143,8 @@ def test_neither_a_limit_nor_a_csv_leaves_a_piece_out(tmp_path: Path) -> None:
     (folder / "split.csv").write_text("midi_filename,split\n40.mid,test\n41.mid,train\n")
     source = MidiFolder(directory=str(folder), limit=1)
     whole, test = (
-        read_pieces(source, "all", EventTokenizer()),
-        read_pieces(source, "test", EventTokenizer()),
+        source.load("all", EventTokenizer()),
+        source.load("test", EventTokenizer()),
     )
     assert [piece.name for piece in whole] == [f"{pitch}.mid" for pitch in range(40, 46)]
     assert [piece.name for piece in test] == ["40.mid"]
@@ -165,10 +164,10 @@ def test_the_data_of_the_model_itself_are_not_scored_whole(tmp_path: Path) -> No
 def test_a_folder_without_anything_to_use_is_told(tmp_path: Path) -> None:
     source = MidiFolder(directory=str(tmp_path))
     with pytest.raises(UserError, match="none of the 0 MIDI files"):
-        read_pieces(source, "all", EventTokenizer())
+        source.load("all", EventTokenizer())
     (tmp_path / "broken.mid").write_bytes(b"MThd")
     with pytest.raises(UserError, match=r"1 MIDI files cannot be used; broken\.mid"):
-        read_pieces(source, "all", EventTokenizer())
+        source.load("all", EventTokenizer())
 
 
 def test_a_split_that_holds_nothing_says_how_it_is_filled(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ class Chorales(PieceSource):
     pitches: tuple[int, int] = (40, 80)
     tokenizer: ClassVar[MusicTokenizer] = ChoraleTokenizer()
 
-    def load(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
+    def stream(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
         random = np.random.default_rng(len(split))
         grids = [random.integers(*self.pitches, (steps, 4)) for steps in self.steps]
         return [Piece(str(number), grid) for number, grid in enumerate(grids)]

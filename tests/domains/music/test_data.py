@@ -79,7 +79,7 @@ def test_window_starts_by_hand():
 class Three(Performances):
     """Three performances, of which the second is too long to be slowed down."""
 
-    def load(self, split, tokenizer):
+    def stream(self, split, tokenizer):
         times = [(1, 2), (5000, 7000), (0, 3)][: 1 if split == "validation" else 3]
         return [Piece("p", Notes.of([(60 + a % 7, a, b, 64)])) for a, b in times]
 

@@ -350,10 +350,10 @@ def test_training_pieces_are_not_looked_for_in_themselves(choir):
 
 @dataclass(frozen=True)
 class OnlyHeldOut(Chorales):
-    def load(self, split, tokenizer):
+    def stream(self, split, tokenizer):
         if split == "train":
             raise UserError("the training pieces are gone")
-        return super().load(split, tokenizer)
+        return super().stream(split, tokenizer)
 
 
 def test_without_training_pieces_only_statistics_are_computed():

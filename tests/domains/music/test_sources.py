@@ -158,6 +158,11 @@ def test_a_csv_beside_does_not_hide_the_table_among_the_pieces(folder):
     assert [len(MidiFolder(str(folder)).load(split, EVENTS)) for split in SPLITS] == [20, 10, 8]
 
 
+def test_a_csv_may_have_the_two_columns_alone(folder):
+    (folder / "maestro.csv").write_text("midi_filename,split\npart0/00.MIDI,test\n")
+    assert names(MidiFolder(str(folder)), "test") == ["part0/00.MIDI"]
+
+
 def test_a_csv_about_other_things_is_ignored(folder):
     (folder / "shopping.csv").write_text("item,price\nmilk,1\n")
     assert sum(len(MidiFolder(str(folder)).load(split, EVENTS)) for split in SPLITS) == 40

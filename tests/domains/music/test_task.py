@@ -47,7 +47,7 @@ def scale(steps, seed):
 class Scales(PieceSource):
     content = ChoraleTokenizer.content
 
-    def load(self, split, tokenizer):
+    def stream(self, split, tokenizer):
         seeds = {"train": range(8), "validation": range(20, 23), "test": range(30, 33)}[split]
         return [Piece(f"{split}-{seed}", scale(40 + 9 * (seed % 5), seed)) for seed in seeds]
 

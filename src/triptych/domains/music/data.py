@@ -16,10 +16,9 @@ from triptych.config.schema import to_plain
 from triptych.domains.music.melody import padded
 from triptych.domains.music.model import MusicSettings
 from triptych.domains.music.notes import Ids
-from triptych.domains.music.sources.base import SPLITS, Piece, PieceSource
+from triptych.domains.music.sources.base import Piece
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.errors import UserError
-from triptych.files.splits import ALL
 from triptych.training.loading.batches import Items, Ragged, cut, shuffled_batches
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
 from triptych.training.loading.packed import Pack, PackWriter
@@ -136,21 +135,6 @@ def read_training_and_validation(
     return train, list(pack.ragged("validation"))
 
 
-def read_pieces(source: PieceSource, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
-    """Return the pieces of a split, or of all splits for `all`.
-
-    Raises UserError for an unknown split and for missing files.
-    """
-    if split == ALL:
-        return source.load_all(tokenizer)
-    if split not in SPLITS:
-        raise UserError(
-            f"there is no split {split!r}; expected one of {', '.join(SPLITS)}, or all for a "
-            "folder given in place of the model's own"
-        )
-    return source.load(split, tokenizer)
-
-
 class Batch(NamedTuple):
     """Windows of pieces."""
 
@@ -238,7 +222,7 @@ def pack(config: Config, writer: PackWriter) -> str:
     data = config.data
     tokenizer = config.model.tokenizer
     n_pieces = n_rows = 0
-    train = data.source.stream("train", tokenizer)
+    train = iter(data.source.stream("train", tokenizer))
     while some := list(islice(train, CHUNK)):
         part = TrainingPieces.of(some, tokenizer, data.augmentation)
         writer.append_ragged("tokens", part.tokens)

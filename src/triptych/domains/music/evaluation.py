@@ -16,7 +16,7 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.sampling import SampleRequest
 from triptych.domains.base import TrainedModel
 from triptych.domains.music.comparison import NamedPiece, compare_with_training
-from triptych.domains.music.data import Batch, evaluation_batches, read_pieces
+from triptych.domains.music.data import Batch, evaluation_batches
 from triptych.domains.music.domain import MusicEvaluateOptions, MusicScoreRequest
 from triptych.domains.music.generation import sample_pieces
 from triptych.domains.music.metrics import (
@@ -256,4 +256,4 @@ class MusicEvaluation(MusicScores, TrainedModel):
     def _pieces(self, request: MusicScoreRequest) -> tuple[PieceSource, list[Piece]]:
         """Return the source to score and the pieces of its split; UserError for missing data."""
         source = source_to_score(self.data_settings.source, request.split, request.data)
-        return source, read_pieces(source, request.split, self.tokenizer)[: request.limit]
+        return source, source.load(request.split, self.tokenizer)[: request.limit]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from triptych.domains.music.tokenizers.base import MusicTokenizer
-from triptych.files.splits import check_shares, split_by_hash
+from triptych.errors import UserError
+from triptych.files.splits import ALL, check_shares, split_by_hash
 from triptych.types import Checked, FractionBelowOne
 
 SPLITS = ("train", "validation", "test")
@@ -49,23 +50,22 @@ class PieceSource(Checked, ABC):
             )
 
     @abstractmethod
-    def load(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
-        """Read the pieces of one of the SPLITS, in an order that depends on the data alone.
+    def stream(self, split: str, tokenizer: MusicTokenizer) -> Iterable[Piece]:
+        """Return the pieces of one of the SPLITS, in an order that depends on the data alone.
 
         Raises UserError for missing files. A damaged piece among others is skipped, and a warning
         names it.
         """
 
-    def stream(self, split: str, tokenizer: MusicTokenizer) -> Iterator[Piece]:
-        """Yield the pieces of `load` one after the other.
-
-        A source overrides it if it need not hold all pieces in memory.
-        """
-        yield from self.load(split, tokenizer)
-
-    def load_all(self, tokenizer: MusicTokenizer) -> list[Piece]:
-        """Read the pieces of all splits."""
-        return [piece for split in SPLITS for piece in self.load(split, tokenizer)]
+    def load(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
+        """Return the pieces of a split, or of all for `all`; UserError for an unknown one."""
+        splits = SPLITS if split == ALL else (split,)
+        if splits[0] not in SPLITS:
+            raise UserError(
+                f"there is no split {split!r}; expected one of {', '.join(SPLITS)}, or all for a "
+                "folder given in place of the model's own"
+            )
+        return [piece for name in splits for piece in self.stream(name, tokenizer)]
 
 
 @dataclass(frozen=True)

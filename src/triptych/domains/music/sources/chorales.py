@@ -35,7 +35,7 @@ class JSBChorales(PieceSource):
 
     content = ChoraleTokenizer.content
 
-    def load(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
+    def stream(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
         folder = Path(self.directory).expanduser()
         path = next((folder / name for name in FILES if (folder / name).is_file()), None)
         if path is None:
@@ -110,7 +110,7 @@ class CopiedMotifs(PieceSource, SyntheticSource):
     def _copy(self) -> NoisyCopy:
         return NoisyCopy(self.notes, self.change)
 
-    def load(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
+    def stream(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
         count = getattr(self, f"{split}_size")
         shape = (count, self.repeats, self.motif_steps, N_VOICES)
         drawn = uniform_draws(self.seed, split, shape)

@@ -91,11 +91,13 @@ class MidiFolder(HashedSource):
     trains_baselines: ClassVar[bool] = False  # reading a folder takes minutes
 
     def load(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
-        """Read one split, or for `all` every file, whatever the csv and the limit say."""
-        return list(self.stream(split, tokenizer))
+        return [*self.stream(ALL, tokenizer)] if split == ALL else super().load(split, tokenizer)
 
     def stream(self, split: str, tokenizer: MusicTokenizer) -> Iterator[Piece]:
-        """Yield the pieces of `load` as they are read. Files of other splits are not parsed."""
+        """Yield the pieces of a split, or for `all` every file, whatever csv and limit say.
+
+        Files of other splits are not parsed.
+        """
         root = Path(self.directory).expanduser()
         if not root.exists():
             raise UserError(f"MidiFolder directory: {self.directory} does not exist")
@@ -147,9 +149,6 @@ class MidiFolder(HashedSource):
             return tokenizer.from_midi(parse_midi(data, name=file.name))
         except UserError as error:
             return str(error)
-
-    def load_all(self, tokenizer: MusicTokenizer) -> list[Piece]:
-        return self.load(ALL, tokenizer)
 
 
 def read_split_table(root: Path) -> dict[str, str]:

@@ -54,7 +54,7 @@ class Music21Chorales(HashedSource):
 
     content = ChoraleTokenizer.content
 
-    def load(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
+    def stream(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
         pieces, tunes = _all_chorales()
         return [
             piece
@@ -175,7 +175,7 @@ class Music21Ensembles(HashedSource):
     movements. All movements of a work are in one split, which the hash of composer/work decides.
     """
 
-    def load(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
+    def stream(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
         return [
             Piece(score.name, tokenizer.from_midi(score))
             for score in all_ensembles()
