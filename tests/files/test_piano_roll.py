@@ -67,7 +67,7 @@ def test_notes_of_a_piece_and_their_bars() -> None:
 
 def test_a_long_piece_is_drawn_narrower() -> None:
     long = part((60, 0, 1), (60, 7000, 7001))
-    svg = ElementTree.fromstring(piano_roll_svg(PianoRoll.of([long])))
+    svg = ElementTree.fromstring(piano_roll_svg(PianoRoll([long])))
     assert float(svg.attrib["width"]) < 13_000
     times = [float(line.attrib["x1"]) for line in svg.iter("line")]
     assert times[1] - times[0] > 40
@@ -106,4 +106,4 @@ def test_given_notes_are_dark() -> None:
 
 def test_a_piece_without_notes_can_be_drawn() -> None:
     assert pixels().size
-    assert piano_roll_svg(PianoRoll.of([part()]))
+    assert piano_roll_svg(PianoRoll([part()]))

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from triptych.files.drawing import GREY, new_figure, png
 
@@ -36,6 +36,10 @@ body { overflow-x: auto; } text { fill: #5f6b73; font: 11px sans-serif; } .row {
 """
 
 
+IsKept: TypeAlias = Callable[[int, float], bool]
+"""Index of a part of a piece and the onset of its note in seconds -> whether the note was given."""
+
+
 class Voice(NamedTuple):
     """Part of a piece that has notes."""
 
@@ -46,21 +50,11 @@ class Voice(NamedTuple):
     part: pretty_midi.Instrument
 
 
-@dataclass(frozen=True)
 class PianoRoll:
-    """Places of the notes of a piece, in seconds and semitones."""
+    """Places of the notes of the parts of a piece, in seconds and semitones."""
 
-    voices: list[Voice]
-    low: int
-    """Pitches at the edges, two beyond those of the notes."""
-    high: int
-    seconds: float
-    """End of the last note, at least 0.1."""
-
-    @classmethod
-    def of(cls, parts: Sequence[pretty_midi.Instrument]) -> PianoRoll:
-        """Return the roll of the parts of a piece."""
-        voices: list[Voice] = []
+    def __init__(self, parts: Sequence[pretty_midi.Instrument]) -> None:
+        self.voices = voices = list[Voice]()
         for index, part in enumerate(parts):
             before = sum(not voice.part.is_drum for voice in voices)
             colour = len(COLOURS) - 1 if part.is_drum else before % len(COLOURS)
@@ -70,7 +64,8 @@ class PianoRoll:
         pitches = [note.pitch for v in voices if not v.part.is_drum for note in v.part.notes]
         low, high = (min(pitches), max(pitches)) if pitches else (60, 72)
         end = max((note.end for voice in voices for note in voice.part.notes), default=1.0)
-        return cls(voices, low - 2, high + 2, max(float(end), 0.1))
+        self.low, self.high = low - 2, high + 2
+        self.seconds = max(float(end), 0.1)
 
     @property
     def drums(self) -> float:
@@ -95,7 +90,7 @@ class Piece:
     @property
     def roll(self) -> PianoRoll:
         """Its piano roll."""
-        return PianoRoll.of(self.parts)
+        return PianoRoll(self.parts)
 
     def statistics(self) -> list[tuple[str, str]]:
         """Return statistics of the notes as (name, value with its unit)."""
@@ -143,19 +138,15 @@ def strength(velocity: Any) -> Any:
     return 0.25 + 0.75 * np.minimum(velocity / 100, 1)
 
 
-def piano_roll_png(
-    parts: Sequence[pretty_midi.Instrument],
-    is_kept: Callable[[int, float], bool] | None = None,
-) -> bytes:
+def piano_roll_png(parts: Sequence[pretty_midi.Instrument], is_kept: IsKept | None = None) -> bytes:
     """Draw parts as a PNG: one colour per part, paler for softer notes, drums at the lower edge.
 
-    is_kept: tells by the index of a part and the start of a note which notes were given, which are
-    dark; None where none were.
+    is_kept: tells which notes were given, which are dark; None where none were.
     """
     import numpy as np
     from matplotlib.colors import to_rgb
 
-    roll = PianoRoll.of(parts)
+    roll = PianoRoll(parts)
     # A long piece is drawn narrower.
     width = min(max(8.0, roll.seconds / SECONDS_PER_INCH), 40.0)  # inches
     figure = new_figure(width, min(max(3.0, (roll.high - roll.low) / 9), 9.0), fitted=False)
@@ -246,4 +237,4 @@ def piano_roll_svg(roll: PianoRoll, description: str = "Piano roll") -> str:
 def piano_roll_page(parts: Sequence[pretty_midi.Instrument]) -> str:
     """Return a page without scripts that shows the roll of the parts, for loggers of HTML."""
     colours = "".join(f".colour-{n} {{ color: {colour}; }}\n" for n, colour in enumerate(COLOURS))
-    return f"{PAGE}{colours}</style><body>{piano_roll_svg(PianoRoll.of(parts))}</body></html>\n"
+    return f"{PAGE}{colours}</style><body>{piano_roll_svg(PianoRoll(parts))}</body></html>\n"

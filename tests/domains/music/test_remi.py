@@ -15,6 +15,7 @@ import torch
 
 from triptych.domains.music.attention import find_query
 from triptych.domains.music.config import Augmentation
+from triptych.domains.music.constraints import ConstraintOptions
 from triptych.domains.music.midi import midi_bytes, parse_midi
 from triptych.domains.music.tokenizers.instruments import DRUMS, Ensemble, program_of
 from triptych.domains.music.tokenizers.remi import RemiTokenizer
@@ -265,8 +266,8 @@ def test_the_chosen_instruments_alone_play():
     for chosen, programs in (
         ("violin,viola", {0, 2}), ("40, 40,41,42", {0, 1, 2, 3}), ("violin 2,drums", {1, 4}),
     ):  # fmt: skip
-        rule = tokenizer.only_instruments(chosen.split(","))
-        rows = sample(tokenizer, rows=4, length=150, seed=2, rules=[rule])
+        rules = tokenizer.constraints(ConstraintOptions(instruments=chosen))
+        rows = sample(tokenizer, rows=4, length=150, seed=2, rules=rules)
         kinds, numbers = tokenizer.meaning.kind[rows], tokenizer.meaning.number[rows]
         assert set(numbers[kinds == Kind.Program].tolist()) == programs
 
@@ -307,7 +308,7 @@ def test_unknown_instruments(instruments, named):
 )
 def test_instruments_that_the_model_does_not_play(chosen):
     with pytest.raises(UserError, match=r"^instruments has"):
-        RemiTokenizer(QUARTET).only_instruments(chosen.split(","))
+        RemiTokenizer(QUARTET).constraints(ConstraintOptions(instruments=chosen))
 
 
 def test_names_of_an_ensemble():

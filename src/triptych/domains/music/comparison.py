@@ -55,25 +55,23 @@ def compare_with_training(
     shared: dict[str, Any] = {}
     pieces = [piece for group in groups.values() for piece in group]
     for kind in training[0].lines:
-        rows = longest_shared_runs(
-            [piece.lines[kind][0] for piece in pieces], [piece.lines[kind][0] for piece in training]
-        )
-        runs = iter(zip(pieces, rows, strict=True))
+        symbols = ([piece.lines[kind][0] for piece in some] for some in (pieces, training))
+        runs = iter(longest_shared_runs(*symbols))
         shared[kind] = {}
         for group, members in groups.items():
-            entries = []
-            for piece, run in (next(runs) for _ in members):
-                entry: dict[str, Any] = {"piece": piece.name, "length": run.length}
+            entries: list[dict[str, Any]] = []
+            for piece in members:
+                run = next(runs)
+                entries.append({"piece": piece.name, "length": run.length})
                 if run.length:
                     source = training[run.training_piece]
-                    entry |= {
+                    entries[-1] |= {
                         "start": run.start,
                         "seconds": float(piece.lines[kind][1][run.start]),
                         "training_piece": source.name,
                         "training_start": run.training_start,
                         "training_seconds": float(source.lines[kind][1][run.training_start]),
                     }
-                entries.append(entry)
             lengths = np.array([entry["length"] for entry in entries])
             shared[kind][group] = {
                 "mean": float(lengths.mean()),
@@ -94,7 +92,7 @@ def text_lines(details: dict[str, Any]) -> list[str]:
     number = {group: statistics["pieces"][group] for group in groups}
     table = [["", *(f"{group} ({number[group]})" for group in groups)]]
     for measure in next(iter(groups.values())):
-        table.append([measure, *(_mean_and_std(groups[group][measure]) for group in groups)])
+        table.append([measure, *(_mean_and_std(group[measure]) for group in groups.values())])
     lines = [
         f"statistics, mean ± standard deviation; samples of {statistics['sample_length']} "
         f"{statistics['sample_unit']}, seed {statistics['seed']}:",
@@ -106,21 +104,16 @@ def text_lines(details: dict[str, Any]) -> list[str]:
     table = [["", *next(iter(shared["runs"].values()))]]
     longest = []
     for kind, by_group in shared["runs"].items():
-        table.append(
-            [kind, *(f"{_mean_and_std(row)}, max {row['max']}" for row in by_group.values())]
-        )
+        cells = [f"{_mean_and_std(row)}, max {row['max']}" for row in by_group.values()]
+        table.append([kind, *cells])
         run = max(by_group["samples"]["runs"], key=lambda entry: entry["length"])
         if run["length"]:
             longest.append(
                 f"  {run['length']} {kind} of {run['piece']} from {run['seconds']:.1f} s are in "
                 f"{run['training_piece']} from {run['training_seconds']:.1f} s"
             )
-    count = shared["training_pieces"]
-    lines += [
-        f"longest run shared with one of {count} training pieces:",
-        *aligned(table, indent="  "),
-    ]
-    return lines + longest
+    lines.append(f"longest run shared with one of {shared['training_pieces']} training pieces:")
+    return [*lines, *aligned(table, indent="  "), *longest]
 
 
 def _mean_and_std(statistics: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, fields
 
-from triptych.errors import UserError
+from triptych.domains.music.notes import N_PITCHES
 from triptych.types import Checked
 
 SEMITONES = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
@@ -22,7 +22,6 @@ TEXTBOOK = "textbook"
 """Value of `ranges` for the usual ranges of the voices."""
 ALL_VOICES = ""
 """Name under which `parse_ranges` returns a range without the name of a voice."""
-N_PITCHES = 128
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +36,10 @@ class ConstraintOptions(Checked):
     soprano=60-79,bass=40-62, or textbook for the usual ranges; null for all pitches."""
     no_parallels: bool = False
     """Chorales: forbid parallel fifths and octaves between any two voices."""
+    instruments: str | None = None
+    """Instruments that play, such as violin,violin,viola,cello or 40,41,42 or drums: names or
+    numbers of General MIDI separated by commas, all of them instruments of the model; null for all
+    of the model's."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,35 +83,3 @@ def parse_ranges(text: str) -> dict[str, tuple[int, int]]:
             f"soprano=60-79,bass=40-62, or {TEXTBOOK}"
         )
     return ranges
-
-
-def permitted_pitches(
-    options: ConstraintOptions, known: range, voices: dict[str, tuple[int, int]]
-) -> list[set[int]]:
-    """Return the pitches that are in the scale and in the range of each voice.
-
-    known: pitches of the tokenizer. voices: its usual ranges by name; empty for a single part.
-    Raises UserError for a voice that it lacks, and where no pitch is left.
-    """
-    usual = {name.lower(): span for name, span in voices.items()}
-    spans = usual
-    if options.ranges != TEXTBOOK:
-        spans = {} if options.ranges is None else parse_ranges(options.ranges)
-    unknown = not spans.keys() <= {ALL_VOICES, *usual}
-    if unknown or (options.ranges == TEXTBOOK and not usual):
-        expected = f"or ranges of {', '.join(usual)}" if usual else "since this music has no voices"
-        raise UserError(f"ranges is {options.ranges!r}; expected one such as 48-84, {expected}")
-    classes = range(12) if options.scale is None else parse_scale(options.scale)
-    permitted = []
-    for name in usual or ("piano",):
-        low, high = spans.get(name, spans.get(ALL_VOICES, (known[0], known[-1])))
-        permitted.append(
-            {pitch for pitch in known if low <= pitch <= high and pitch % 12 in classes}
-        )
-        if not permitted[-1]:
-            raise UserError(
-                f"no pitch is left to the {name}: none from {low} to {high} is in the scale "
-                f"{options.scale or 'of all notes'} and in the model, which has {known[0]} to "
-                f"{known[-1]}"
-            )
-    return permitted

@@ -108,10 +108,6 @@ class MusicSampleOptions(SampleOptions, ConstraintOptions):
     length: PositiveInt | None = None
     """Length of new music in the model's own unit, 16th notes of chorales, events of performances
     or tokens of several instruments; give this or seconds, or neither for 30 seconds."""
-    instruments: str | None = None
-    """Instruments that play, such as violin,violin,viola,cello or 40,41,42 or drums: names or
-    numbers of General MIDI separated by commas, all of them instruments of the model; null for all
-    of the model's."""
     given: str | None = None
     """MIDI file of which a part is kept and the rest is sampled, in its length; null for none."""
     keep: str | None = None

@@ -50,9 +50,9 @@ def sample_pieces(
     """
     tokenizer, count = settings.tokenizer, request.count
     device = model.start.device
-    # Of held notes, where it makes sampling faster.
+    # A voice holds its pitch for most steps; a draft of that is faster for few pieces.
     few = count <= MAX_DRAFTED_ROWS and device.type == "cpu" and not request.compile
-    draft = Draft(tokenizer.repeat_lag) if tokenizer.repeat_lag and few else None
+    draft = Draft(len(tokenizer.voice_ranges)) if tokenizer.voice_ranges and few else None
     first = np.zeros(0, dtype=np.int64) if prompt is None else prompt
     grammar = tokenizer.grammar(count, seconds=seconds, n_prompt=len(first))
     rules = [*constraints] if grammar is None else [grammar, *constraints]

@@ -11,7 +11,6 @@ import torch
 from triptych.decoding.constraints import ByPriority
 from triptych.decoding.sampling import Given, SampleKeywords, SampleRequest, Sampling
 from triptych.domains.base import Decoder
-from triptych.domains.music import render
 from triptych.domains.music.attention import (
     MusicAttention,
     attention_png,
@@ -29,8 +28,9 @@ from triptych.domains.music.domain import (
 )
 from triptych.domains.music.evaluation import MusicEvaluation
 from triptych.domains.music.generation import complete_tokens, sample_pieces
-from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi
+from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi, write_piece
 from triptych.domains.music.notes import Ids, Score
+from triptych.domains.music.statistics import self_similarity_png
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.files.results import OutputFolder, json_bytes
 from triptych.types import Progress, ProgressFactory
@@ -54,7 +54,6 @@ class MusicModel(MusicEvaluation):
         seconds: float | None = None,
         length: int | None = None,
         primer: GivenMidi | None = None,
-        instruments: str | None = None,
         melody: GivenMidi | None = None,
         constraints: ConstraintOptions | None = None,
         **options: Unpack[SampleKeywords],
@@ -65,15 +64,10 @@ class MusicModel(MusicEvaluation):
         before its length, where the model ends it. The primer comes back as the tokenizer writes
         it: performances on the grid of 10 ms with the pedal applied, chorales on a grid of
         sixteenths of the file's tempo. progress: called with (tokens sampled, largest number).
-        Raises UserError for a file that cannot be read, for instruments that the model does not
-        play, for constraints that its music does not have, for a melody where the model has no
-        encoder and for no melody where it has one.
+        Raises UserError for a file that cannot be read, for constraints that its music does not
+        have, for a melody where the model has no encoder and for no melody where it has one.
         """
-        rules = []
-        if instruments is not None:
-            rules.append(self.tokenizer.only_instruments(instruments.split(",")))
-        if constraints is not None:
-            rules += self.tokenizer.constraints(constraints)
+        rules = [] if constraints is None else self.tokenizer.constraints(constraints)
         self.check_melody(given=melody is not None)
         given = None
         if melody is not None and (reader := self.settings.window_melody) is not None:
@@ -179,9 +173,9 @@ class MusicModel(MusicEvaluation):
         synthesiser = ""
         for index, piece in enumerate(pieces):
             name = f"piece-{index:02d}"
-            synthesiser = render.write_piece(piece, out.path / name, is_kept)
+            synthesiser = write_piece(piece, out.path / name, is_kept)
             if options.self_similarity:
-                out.write(f"{name}{SIMILARITY}", render.self_similarity_png(piece, self.tokenizer))
+                out.write(f"{name}{SIMILARITY}", self_similarity_png(piece, self.tokenizer))
         made = counted(options.count, "piece", "pieces")
         return f"{made} (.mid, .wav, .png) in {out}; sound by {synthesiser}"
 

@@ -155,22 +155,20 @@ def score_given(
         n_notes += int((onsets & ~known).sum())
         n_tokens += int((~known).sum())
         values, given = (torch.from_numpy(part).to(model.start.device) for part in (ids, known))
-
-        def log_p(wanted: Tensor, values: Tensor = values, first: int = done) -> float:
-            """Estimate of log p(wanted values) of the whole batch."""
+        log_p = []  # of the given and of the other tokens of the whole batch
+        for wanted in (given, ~given):
             request = SampleRequest(
                 given=Given(values, wanted),
                 generator=generator,
-                progress=part_of(progress, first, total, rows=len(values)),
+                progress=part_of(progress, done, total, rows=len(values)),
             )
             _, estimates = particle_filter(model, request, particles=particles)
-            return float(estimates.sum())
-
+            log_p.append(float(estimates.sum()))
+            done += ids.size
         nll = in_double(model.nll(values))  # [B, L]
         nats["forced"] += float(nll.masked_fill(given, 0.0).sum())
-        nats["given"] += log_p(given) + float(nll.sum())
-        nats["alone"] -= log_p(~given, first=done + ids.size)
-        done += 2 * ids.size
+        nats["given"] += log_p[0] + float(nll.sum())
+        nats["alone"] -= log_p[1]
     return {
         "pieces": len(pieces),
         "free_notes": n_notes,

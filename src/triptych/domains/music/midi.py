@@ -1,4 +1,4 @@
-"""MIDI files: messages read by mido, notes made of them here, files written by pretty_midi.
+"""MIDI files: read by mido, notes made of its messages here, written and played by pretty_midi.
 
 Notes are made here because libraries lose some. pretty_midi drops notes without a release and notes
 of zero length, ends all overlapping notes of a pitch at one release, and applies a sustain pedal to
@@ -8,6 +8,7 @@ its own track only. symusic drops notes without a release and has no channels.
 from __future__ import annotations
 
 import io
+import wave
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ import numpy as np
 
 from triptych.domains.music.notes import DRUMS, Notes, Part, Score, one_string_per_key
 from triptych.errors import UserError
-from triptych.files.piano_roll import Piece
+from triptych.files.piano_roll import IsKept, Piece, piano_roll_png
 from triptych.files.results import write_atomically
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ MIDI_SUFFIXES = (".mid", ".midi")
 TICKS_PER_QUARTER = 500
 """Resolution of the files that are written: at 120 quarters per minute a tick is 1 ms. With
 pretty_midi's own 220 it is 2.27 ms, too coarse for a grid of 10 ms."""
+SAMPLE_RATE = 44_100
+"""Samples of sound per second."""
+FLUIDSYNTH = "fluidsynth (TimGM6mb soundfont)"
+SINES = "pretty_midi's own synthesis (sine waves; fluidsynth is not installed)"
 DRUM_CHANNEL = 9
 SUSTAIN_PEDAL = 64
 """Number of the pedal's control change."""
@@ -93,9 +98,8 @@ def _parse(name: str, raw: mido.MidiFile) -> Score:
     # Messages of each key as (tick, velocity), velocity 0 for a release.
     keys: dict[tuple[int, int], dict[int, list[tuple[int, int]]]] = {}  # (track, channel), pitch
     pedals: dict[tuple[int, int], list[tuple[int, bool]]] = defaultdict(list)  # (port, channel)
-    # Of each (track, channel), and of each (port, channel) in all tracks: (tick, program).
-    own_programs: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-    programs: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    # Of each (port, channel): (tick, program, track).
+    programs: dict[tuple[int, int], list[tuple[int, int, int]]] = defaultdict(list)
     names, ports, tempos, meters = defaultdict(str), defaultdict(int), [], []
     last_tick = 0
     for number, track in enumerate(raw.tracks):
@@ -114,8 +118,8 @@ def _parse(name: str, raw: mido.MidiFile) -> Score:
                 movement = (tick, message.value >= PEDAL_DOWN)
                 pedals[ports[number], message.channel].append(movement)
             elif kind == "program_change":
-                own_programs[number, message.channel].append((tick, message.program))
-                programs[ports[number], message.channel].append((tick, message.program))
+                change = (tick, message.program, number)
+                programs[ports[number], message.channel].append(change)
             elif kind == "set_tempo":
                 tempos.append((tick, message.tempo))
             elif kind == "time_signature":
@@ -129,7 +133,8 @@ def _parse(name: str, raw: mido.MidiFile) -> Score:
     rows: list[tuple[int, ...]] = []
     for (number, channel), by_pitch in sorted(keys.items()):
         # Files with more parts than channels set the program in every track.
-        changes = own_programs[number, channel] or programs[ports[number], channel]
+        changes = programs[ports[number], channel]
+        changes = [change for change in changes if change[2] == number] or changes
         is_drum = channel == DRUM_CHANNEL
         own = [
             (pitch, onset, release, velocity, len(parts), program)
@@ -146,9 +151,9 @@ def _parse(name: str, raw: mido.MidiFile) -> Score:
     return Score(name, parts, notes, raw.ticks_per_beat, last_tick, tempos, meters)
 
 
-def _program_at(tick: int, changes: list[tuple[int, int]]) -> int:
+def _program_at(tick: int, changes: list[tuple[int, int, int]]) -> int:
     """Return the program in force at a tick; the first one before the first change, else 0."""
-    latest = bisect_right(changes, tick, key=lambda change: change[0]) - 1
+    latest = bisect_right(changes, tick, key=itemgetter(0)) - 1
     return changes[max(0, latest)][1] if changes else 0
 
 
@@ -206,11 +211,15 @@ def read_piece(path: Path) -> Piece:
     return replace(piece, name=path.stem)
 
 
-def new_midi(tempo: float = 120.0) -> pretty_midi.PrettyMIDI:
-    """Return an empty piece to write; tempo in quarter notes per minute."""
+def new_midi(
+    parts: Sequence[pretty_midi.Instrument] = (), tempo: float = 120.0
+) -> pretty_midi.PrettyMIDI:
+    """Return a piece of some parts to write; tempo in quarter notes per minute."""
     import pretty_midi
 
-    return pretty_midi.PrettyMIDI(resolution=TICKS_PER_QUARTER, initial_tempo=tempo)
+    midi = pretty_midi.PrettyMIDI(resolution=TICKS_PER_QUARTER, initial_tempo=tempo)
+    midi.instruments = [*parts]
+    return midi
 
 
 def midi_bytes(midi: pretty_midi.PrettyMIDI) -> bytes:
@@ -223,3 +232,36 @@ def midi_bytes(midi: pretty_midi.PrettyMIDI) -> bytes:
 def write_midi(midi: pretty_midi.PrettyMIDI, path: str | Path) -> Path:
     """Write a MIDI file; raises UserError where it cannot be written."""
     return write_atomically(path, midi_bytes(midi))
+
+
+def write_wav(midi: pretty_midi.PrettyMIDI, path: str | Path) -> str:
+    """Write a piece as a mono 16-bit .wav, atomically; return the name of the synthesiser."""
+    try:
+        import fluidsynth  # noqa: F401
+    # Without the system library, pyfluidsynth raises ImportError, older versions OSError or
+    # AttributeError.
+    except (ImportError, OSError, AttributeError):
+        samples, synthesiser = midi.synthesize(fs=SAMPLE_RATE, normalize=False), SINES
+    else:
+        samples, synthesiser = midi.fluidsynth(fs=SAMPLE_RATE), FLUIDSYNTH
+    peak = float(np.abs(samples).max(initial=0.0))
+    # At 90 % of the range neither rounding nor playback clips. Silence stays silence.
+    scaled = samples * (0.9 / peak) if peak > 0 else samples
+    buffer = io.BytesIO()
+    with wave.open(buffer, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(SAMPLE_RATE)
+        file.writeframes(np.round(scaled * 32767).astype("<i2").tobytes())
+    write_atomically(path, buffer.getvalue())
+    return synthesiser
+
+
+def write_piece(midi: pretty_midi.PrettyMIDI, path: Path, is_kept: IsKept | None = None) -> str:
+    """Write a piece as .mid, .wav and .png next to each other; return the synthesiser's name.
+
+    is_kept: as in `piano_roll_png`.
+    """
+    write_midi(midi, path.with_suffix(".mid"))
+    write_atomically(path.with_suffix(".png"), piano_roll_png(midi.instruments, is_kept))
+    return write_wav(midi, path.with_suffix(".wav"))

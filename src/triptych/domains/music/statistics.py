@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import combinations, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,19 +26,23 @@ from triptych.domains.music.notes import (
     SILENT,
     Ids,
     Notes,
+    on_grid,
     piano_roll,
     piece_length,
     voice_grid,
 )
 from triptych.domains.music.tokenizers.base import MusicTokenizer
+from triptych.domains.music.tokenizers.rules import PERFECT
+from triptych.files.drawing import GREY, new_figure, png
+
+if TYPE_CHECKING:  # loaded only where a piece is written
+    import pretty_midi
 
 MAJOR = np.array([[(c - root) % 12 in SCALES["major"] for c in range(12)] for root in range(12)])
 """Which pitch classes belong to the major scale of each root, [12, 12]. A natural minor scale has
 the pitch classes of its relative major scale."""
 MANY = 2
 """`polyphony_rate` counts the steps in which more pitches than these sound, as in MusPy."""
-PERFECT = {"fifths": 7, "octaves": 0}
-"""Intervals in semitones, modulo 12, that two voices should not keep while both move."""
 
 
 def piece_statistics(notes: Notes, tokenizer: MusicTokenizer) -> dict[str, float]:
@@ -143,6 +147,33 @@ def self_similarity(notes: Notes, segment: int) -> tuple[NDArray[np.float64], ND
     times = np.add.reduceat(piano_roll(notes), starts, axis=0, dtype=np.float64)  # [S, 128]
     octaves = np.pad(times, ((0, 0), (0, -N_PITCHES % 12)))  # [S, 132]
     return _cosines(octaves.reshape(len(times), -1, 12).sum(1)), _cosines(times)
+
+
+def self_similarity_png(midi: pretty_midi.PrettyMIDI, tokenizer: MusicTokenizer) -> bytes:
+    """Draw how similar all pairs of beats, or of seconds without a meter, of a piece are.
+
+    On the left by pitch classes (harmony), on the right by pitches. A passage that is repeated
+    later is a line parallel to the diagonal.
+    """
+    notes = on_grid(Notes.of_midi(midi), tokenizer.steps_per_second)
+    segment = tokenizer.steps_per_beat or round(tokenizer.steps_per_second)
+    per_tick = (tokenizer.steps_per_bar or segment) // segment  # segments in a bar or second
+    unit = "bar" if tokenizer.steps_per_bar else "second"
+    figure = new_figure(10, 5)
+    panels = figure.subplots(1, 2, sharey=True)
+    titles = ("pitch classes", "pitches")
+    matrices = self_similarity(notes, segment) if len(notes) else [np.zeros((1, 1))] * 2
+    for axes, matrix, title in zip(panels, matrices, titles, strict=True):
+        edges = np.arange(len(matrix) + 1) / per_tick
+        mesh = axes.pcolormesh(edges, edges, matrix, cmap="Blues", vmin=0, vmax=1)
+        axes.set_aspect("equal")
+        axes.set_title(title, fontsize=9, color=GREY, loc="left")
+        axes.set_xlabel(f"{unit}s")
+    panels[0].set_ylabel(f"{unit}s")
+    if not len(notes):
+        panels[0].text(0.5, 0.5, "no notes", transform=panels[0].transAxes, ha="center")
+    figure.colorbar(mesh, ax=panels, label="similarity (cosine)", pad=0.01)
+    return png(figure)
 
 
 def _cosines(rows: NDArray[np.float64]) -> NDArray[np.float64]:

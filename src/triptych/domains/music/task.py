@@ -11,7 +11,6 @@ from torch import Tensor
 
 from triptych.core.transformer import take_auxiliary_loss
 from triptych.decoding.sampling import SampleRequest
-from triptych.domains.music import render
 from triptych.domains.music.attention import attention_png, find_query, note_attention
 from triptych.domains.music.config import Config
 from triptych.domains.music.data import (
@@ -22,6 +21,7 @@ from triptych.domains.music.data import (
 )
 from triptych.domains.music.generation import sample_pieces
 from triptych.domains.music.metrics import MusicScores, count_models, token_nll
+from triptych.domains.music.midi import write_piece
 from triptych.domains.music.notes import Ids
 from triptych.errors import UserError
 from triptych.files.piano_roll import piano_roll_page
@@ -72,7 +72,7 @@ class MusicTrainingModule(MusicScores, TrainingModule):
         )
         for number, ids in enumerate(pieces):
             midi, path = tokenizer.to_midi(ids), folder / f"piece-{number:02d}"
-            render.write_piece(midi, path)
+            write_piece(midi, path)
             page = piano_roll_page(midi.instruments)
             path.with_suffix(".html").write_text(page, encoding="utf-8")
         first = tokenizer.without_end(pieces[0])

@@ -127,9 +127,7 @@ def read_melody(notes: str, program: int = 0) -> pretty_midi.PrettyMIDI:
         (pitch, start * STEP_SECONDS, (start + length) * STEP_SECONDS, 80)
         for start, length, pitch in sorted(rows)
     )
-    midi = new_midi(QUARTERS_PER_MINUTE)
-    midi.instruments = instruments(melody, [("Melody", program)])
-    return midi
+    return new_midi(instruments(melody, [("Melody", program)]), QUARTERS_PER_MINUTE)
 
 
 def perform(

@@ -13,12 +13,13 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.music.constraints import ConstraintOptions
-from triptych.domains.music.notes import Ids, Score
+from triptych.domains.music.notes import SILENT, Ids, Score
+from triptych.domains.music.tokenizers.rules import NoParallels, PermittedPitches
 from triptych.errors import UserError
+from triptych.files.piano_roll import IsKept
 from triptych.types import Checked
 
 Cycles: TypeAlias = tuple[tuple[int, int], ...]
@@ -26,45 +27,6 @@ Cycles: TypeAlias = tuple[tuple[int, int], ...]
 MELODY_REST = 128
 """Stands for a rest in a melody, whose other values are MIDI pitches."""
 N_MELODY_SYMBOLS = 129
-
-
-class Grammar(ABC):
-    """Rule of forbidden ids that reads each id once and never waits for the device.
-
-    n_prompt: number of ids at the start that belong to the prompt.
-    """
-
-    state: dict[str, Tensor]
-    """What is known of the ids so far, one row each."""
-    tables: dict[str, Tensor]
-    """What is known of each id."""
-
-    def __init__(self, n_prompt: int) -> None:
-        self.n_prompt, self.n_read, self.state, self.tables = n_prompt, 0, {}, {}
-
-    def __call__(self, values: Tensor) -> Tensor:
-        """Mark the ids that may not come next, bool [B, V].
-
-        values: all ids so far, int64 [B, t]; t grows from call to call, and each is read once.
-        """
-        for tensors in (self.state, self.tables):
-            tensors.update({name: tensor.to(values.device) for name, tensor in tensors.items()})
-        for index in range(self.n_read, values.shape[1]):
-            self.read(values[:, index], new=index >= self.n_prompt)
-        self.n_read = values.shape[1]
-        return self.forbidden()
-
-    @abstractmethod
-    def read(self, token: Tensor, *, new: bool) -> None:
-        """Update the state by one id per row, int64 [B]; new: it follows the prompt."""
-
-    @abstractmethod
-    def forbidden(self) -> Tensor:
-        """Mark the ids that may not come next, bool [B, V]."""
-
-
-IsKept: TypeAlias = Callable[[int, float], bool]
-"""Index of a note's instrument and its onset in seconds -> whether the note was given."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +68,6 @@ class MusicTokenizer(Checked, ABC):
     count_contexts: ClassVar[dict[str, tuple[int | None, Cycles]]]
     """Contexts of the baselines that count, by name: the distance of an earlier token in the
     context, None for no token, and the cycles of the position."""
-    repeat_lag: ClassVar[int | None] = None
-    """Distance, in tokens, at which most tokens repeat; None where they do not."""
     tokens_per_unit: ClassVar[int]
     """Tokens in one unit of the length of a sample, an event or a sixteenth."""
     seconds_per_unit: ClassVar[float]
@@ -123,7 +83,8 @@ class MusicTokenizer(Checked, ABC):
     """Fields of `ConstraintOptions` that constrain this music; the others are refused."""
     voice_ranges: ClassVar[dict[str, tuple[int, int]]] = {}
     """Name and usual range of MIDI pitches of each voice, from the highest; empty where the music
-    has no voices. The instruments of `to_midi` are the voices, in this order."""
+    has no voices. A step has a token of each voice, in this order, as are the instruments of
+    `to_midi`."""
 
     @property
     def melody_program(self) -> int:
@@ -259,18 +220,14 @@ class MusicTokenizer(Checked, ABC):
 
     def rules(self, options: ConstraintOptions) -> list[LogitsConstraint]:
         """Return the rules of options of `constraint_options`, the most important one first."""
-        return []
-
-    def only_instruments(self, instruments: Sequence[str]) -> LogitsConstraint:
-        """Return a rule that forbids notes of all other instruments.
-
-        Raises UserError for an instrument that the model does not play, and for music whose
-        instruments cannot be chosen.
-        """
-        raise UserError(
-            f"instruments is {', '.join(instruments)}, but the tokenizer {self.name!r} of this "
-            "model has no instruments to choose from; expected a model with the tokenizer 'remi'"
-        )
+        rules: list[LogitsConstraint] = []
+        if options.scale is not None or options.ranges is not None:
+            begins = self.onsets(np.arange(self.vocabulary_size))  # [V]
+            pitches = np.where(begins, self.id_pitches, SILENT)  # [V]
+            rules.append(PermittedPitches(options, pitches, self.voice_ranges))
+        if options.no_parallels:
+            rules.append(NoParallels(self.id_pitches, len(self.voice_ranges)))
+        return rules
 
 
 class MelodicTokenizer(MusicTokenizer):

@@ -13,19 +13,14 @@ All constraints permit a rest, so that they leave a token in every row.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from triptych.decoding.sampling import LogitsConstraint
-from triptych.domains.music.constraints import ConstraintOptions, permitted_pitches
 from triptych.domains.music.midi import instruments, new_midi
 from triptych.domains.music.notes import (
     SILENT,
@@ -36,7 +31,6 @@ from triptych.domains.music.notes import (
     piece_length,
     voice_grid,
 )
-from triptych.domains.music.statistics import PERFECT
 from triptych.domains.music.tokenizers.base import MELODY_REST, GivenPiece, MelodicTokenizer
 from triptych.errors import UserError
 
@@ -85,7 +79,6 @@ class ChoraleTokenizer(MelodicTokenizer):
             (*voice_cycles, meter_cycles[0]),
         ),
     }
-    repeat_lag = N_VOICES  # a voice holds its pitch for most sixteenths
     tokens_per_unit = N_VOICES
     seconds_per_unit = SECONDS_PER_STEP
     unit = "sixteenths"
@@ -95,15 +88,6 @@ class ChoraleTokenizer(MelodicTokenizer):
     voice_ranges = VOICE_RANGES
     melody_step = N_VOICES
     seconds_per_melody_step = SECONDS_PER_STEP
-
-    def rules(self, options: ConstraintOptions) -> list[LogitsConstraint]:
-        rules: list[LogitsConstraint] = []
-        if options.scale is not None or options.ranges is not None:
-            known = range(LOWEST, HIGHEST + 1)
-            rules.append(VoicePitches(permitted_pitches(options, known, VOICE_RANGES)))
-        if options.no_parallels:
-            rules.append(NoParallels())
-        return rules
 
     def encode(self, content: Grid) -> Ids:
         known = (content == SILENT) | ((content >= LOWEST) & (content <= HIGHEST))
@@ -133,20 +117,10 @@ class ChoraleTokenizer(MelodicTokenizer):
                 if line[start] != SILENT:
                     span = start * SECONDS_PER_STEP, stop * SECONDS_PER_STEP
                     rows.append((line[start], *span, VELOCITY, voice))
-        midi = new_midi(QUARTERS_PER_MINUTE)
-        midi.instruments = instruments(Notes.of(rows), [(name, CHOIR_PROGRAM) for name in VOICES])
-        return midi
+        parts = instruments(Notes.of(rows), [(name, CHOIR_PROGRAM) for name in VOICES])
+        return new_midi(parts, QUARTERS_PER_MINUTE)
 
     def from_midi(self, score: Score) -> Grid:
-        """Read a MIDI file; a step holds the pitches that sound at its start.
-
-        Onsets and releases are rounded to whole sixteenths. Four parts of one voice each are the
-        voices, as are fewer parts with the names that `to_midi` gives; four parts without them are
-        ordered by their mean pitch. Otherwise the four highest pitches of each step are soprano,
-        alto, tenor and bass from the top, and with fewer pitches the lower voices rest.
-
-        Raises UserError for a file of drums alone and for a pitch without a symbol.
-        """
         return self._read(score)[0]
 
     def kept(self, ids: Ids, keep: str, name: str = "the piece") -> NDArray[np.bool_]:
@@ -173,11 +147,7 @@ class ChoraleTokenizer(MelodicTokenizer):
         return known.reshape(-1)[: len(ids)]
 
     def given(self, score: Score, keep: str) -> GivenPiece:
-        """See `MusicTokenizer.given`.
-
-        A melody, a piece of one note at a time, is taken for the voice that is kept where `keep`
-        names a single one.
-        """
+        """See `MusicTokenizer.given`; one note at a time is the voice that `keep` names alone."""
         grid, struck = self._read(score)
         words = _words(keep)
         if len(words) == 1 and not words[0].startswith("bars:") and (grid[:, 1:] == SILENT).all():
@@ -193,7 +163,15 @@ class ChoraleTokenizer(MelodicTokenizer):
         return GivenPiece(ids, known.reshape(-1), to_midi, is_kept)
 
     def _read(self, score: Score) -> tuple[Grid, NDArray[np.bool_]]:
-        """Return the grid of `from_midi`, and where a note begins: bool [T, 4]."""
+        """Read a MIDI file; return what sounds at the start of each step, and where a note begins.
+
+        Onsets and releases are rounded to whole sixteenths. Four parts of one voice each are the
+        voices, as are fewer parts with the names that `to_midi` gives; four parts without them are
+        ordered by their mean pitch. Otherwise the four highest pitches of each step are soprano,
+        alto, tenor and bass from the top, and with fewer pitches the lower voices rest.
+
+        Raises UserError for a file of drums alone and for a pitch without a symbol.
+        """
         notes = score.notes.pitched
         if not len(notes):
             raise UserError(f"{score.name} holds no notes but drums; expected up to four voices")
@@ -218,7 +196,7 @@ class ChoraleTokenizer(MelodicTokenizer):
         return grid, struck
 
     def onsets(self, ids: Ids) -> NDArray[np.bool_]:
-        """Mark where a voice takes a new pitch."""
+        # Where a voice takes a new pitch.
         before = np.concatenate([np.full(N_VOICES, REST), ids])[: len(ids)]
         begins: NDArray[np.bool_] = (ids != REST) & (ids != before)
         return begins
@@ -243,14 +221,12 @@ def _words(keep: str) -> list[str]:
     return [word.strip().lower() for word in keep.split(",")]
 
 
-def _voice(name: str) -> int:
+def _voice(word: str) -> int:
     """Return the index of a voice; raises UserError for another word."""
-    names = [voice.lower() for voice in VOICES]
-    if name not in names:
-        raise UserError(
-            f"keep names {name!r}; expected {', '.join(names)}, or bars such as bars:1-4"
-        )
-    return names.index(name)
+    if word.capitalize() not in VOICES:
+        voices = ", ".join(VOICES).lower()
+        raise UserError(f"keep names {word!r}; expected {voices}, or bars such as bars:1-4")
+    return VOICES.index(word.capitalize())
 
 
 def _voices_of(score: Score, notes: Notes) -> Ids | None:
@@ -271,51 +247,3 @@ def _voices_of(score: Score, notes: Notes) -> Ids | None:
         if (own.release[:-1] > own.onset[1:]).any():
             return None
     return np.array(voices)[np.searchsorted(parts, notes.part)]
-
-
-class VoicePitches:
-    """Forbids pitches that a voice must not sing.
-
-    permitted: the pitches of each voice. A held pitch outside of them, from a primer, ends.
-    """
-
-    def __init__(self, permitted: Sequence[set[int]]) -> None:
-        self.forbidden = torch.ones(len(permitted), len(SYMBOLS), dtype=torch.bool)  # [voices, V]
-        self.forbidden[:, REST] = False
-        for voice, pitches in enumerate(permitted):
-            self.forbidden[voice, [pitch - LOWEST for pitch in pitches]] = False
-
-    def __call__(self, values: Tensor) -> Tensor:
-        self.forbidden = self.forbidden.to(values.device)
-        return self.forbidden[values.shape[1] % N_VOICES].expand(len(values), -1)  # [B, V]
-
-
-class NoParallels:
-    """Forbids parallel fifths and octaves as `statistics.voice_leading` defines them.
-
-    A voice may not move to a pitch that completes a parallel with a voice above it, which has moved
-    in the same step. So the voices further down give way.
-    """
-
-    def __call__(self, values: Tensor) -> Tensor:
-        batch, length = values.shape
-        voice = length % N_VOICES
-        begin = length - voice  # of this step
-        forbidden = values.new_zeros(batch, len(SYMBOLS), dtype=torch.bool)  # [B, V]
-        if begin == 0 or voice == 0:
-            return forbidden
-        above = values[:, begin:]  # [B, voice]
-        above_before = values[:, begin - N_VOICES : begin - N_VOICES + voice]  # [B, voice]
-        before = values[:, begin - N_VOICES + voice, None]  # [B, 1]
-        new = torch.arange(len(SYMBOLS), device=values.device)  # [V]
-        motion = _motion(above_before, above).unsqueeze(2) * _motion(before, new).unsqueeze(1)
-        for interval in PERFECT.values():
-            was = ((above_before - before) % 12 == interval).unsqueeze(2)  # [B, voice, 1]
-            is_now = (above.unsqueeze(2) - new) % 12 == interval  # [B, voice, V]
-            forbidden = forbidden | ((motion > 0) & was & is_now).any(1)
-        return forbidden
-
-
-def _motion(before: Tensor, after: Tensor) -> Tensor:
-    """Return the difference of two ids, 0 where one of them is a rest."""
-    return torch.where((before == REST) | (after == REST), 0, after - before)

@@ -27,9 +27,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from triptych.decoding.constraints import Forbidden
-from triptych.decoding.sampling import LogitsConstraint
-from triptych.domains.music.constraints import ConstraintOptions, permitted_pitches
 from triptych.domains.music.midi import MAX_SECONDS, instruments, new_midi
 from triptych.domains.music.notes import (
     N_PITCHES,
@@ -42,7 +39,8 @@ from triptych.domains.music.notes import (
     stretch,
     to_steps,
 )
-from triptych.domains.music.tokenizers.base import MELODY_REST, Grammar, MelodicTokenizer
+from triptych.domains.music.tokenizers.base import MELODY_REST, MelodicTokenizer
+from triptych.domains.music.tokenizers.rules import Grammar
 from triptych.errors import UserError
 
 if TYPE_CHECKING:
@@ -150,12 +148,6 @@ class EventTokenizer(MelodicTokenizer):
             raise UserError(f"{score.name} holds no notes but drums")
         return notes
 
-    def rules(self, options: ConstraintOptions) -> list[LogitsConstraint]:
-        if options.scale is None and options.ranges is None:
-            return []
-        permitted = permitted_pitches(options, range(N_PITCHES), {})[0]
-        return [Forbidden([*({*range(N_PITCHES)} - permitted)], len(SYMBOLS))]
-
     def encode(self, content: Notes) -> Ids:
         """Write settled notes as event ids, by rules 4 and 5, without END."""
         notes, count = content, len(content)
@@ -199,9 +191,7 @@ class EventTokenizer(MelodicTokenizer):
         return settle(notes.with_times(lambda steps: steps / STEPS_PER_SECOND))
 
     def to_midi(self, ids: Ids) -> pretty_midi.PrettyMIDI:
-        midi = new_midi()
-        midi.instruments = instruments(self.decode(ids), [("Piano", 0)])
-        return midi
+        return new_midi(instruments(self.decode(ids), [("Piano", 0)]))
 
     def onsets(self, ids: Ids) -> NDArray[np.bool_]:
         return ids < NOTE_OFF
@@ -232,7 +222,7 @@ class EventTokenizer(MelodicTokenizer):
         return [stretch(content, factor) for factor in factors or [1.0]]
 
     def trim(self, ids: Ids, *, seconds: float | None, n_prompt: int) -> Ids:
-        """Shorten the last shift to the rest of `seconds`; `constraint` allows no later one."""
+        # The last shift alone is too long: the grammar allows no later one.
         steps = _steps(ids[n_prompt:])
         waits = np.flatnonzero(steps)
         if seconds is None or not len(waits):

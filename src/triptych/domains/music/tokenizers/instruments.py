@@ -78,10 +78,10 @@ class Ensemble:
         chosen: list[int] = []
         for instrument in instruments:
             name = instrument.strip().lower()
-            named = self.names.index(name) if name in self.names else None
-            program = program_of(instrument) if named is None else self.programs[named]
+            named = [self.names.index(name)] if name in self.names else []
+            program = self.programs[named[0]] if named else program_of(instrument)
             players = self.players(program)
-            free = [index for index in players if index not in chosen]
+            free = [index for index in named + players if index not in chosen]
             if not free:
                 some = ", ".join(self.names[:12]) + (", ..." if len(self.names) > 12 else "")
                 raise ValueError(
@@ -89,7 +89,7 @@ class Ensemble:
                     + (" too many times" if players else "")
                     + f", but this model plays {some}"
                 )
-            chosen.append(named if named in free else free[0])
+            chosen.append(free[0])
         return chosen
 
     def assign(self, score: Score) -> Ids:
@@ -109,10 +109,8 @@ class Ensemble:
                 players = self.players(program)
                 if not players:
                     continue
-                if named in self.names and self.names.index(named) in players:
-                    player = self.names.index(named)
-                else:
-                    player = players[min(next_player[program], len(players) - 1)]
+                player = players[min(next_player[program], len(players) - 1)]
+                player = next((own for own in players if self.names[own] == named), player)
                 next_player[program] = players.index(player) + 1
                 assigned[own & (notes.program == program)] = player
         return assigned

@@ -15,7 +15,6 @@ MidiTok encodes and decodes; it is an optional dependency and imported at the fi
 are read by `midi.py`, since symusic, MidiTok's reader, drops notes without a release.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 
 from triptych.decoding.constraints import Forbidden
 from triptych.decoding.sampling import LogitsConstraint
+from triptych.domains.music.constraints import ConstraintOptions
 from triptych.domains.music.midi import MAX_SECONDS
 from triptych.domains.music.notes import DRUMS, Ids, Score
 from triptych.domains.music.tokenizers.base import MusicTokenizer
@@ -70,6 +70,7 @@ class RemiTokenizer(MusicTokenizer):
 
     name = "remi"
     content = "ids of several instruments"
+    constraint_options = ("instruments",)
     end = 0
     pitch_range = 21, 108
     count_contexts: ClassVar = {"frequency of the token": (None, ()), "previous token": (1, ())}
@@ -278,10 +279,12 @@ class RemiTokenizer(MusicTokenizer):
         is_drum = [program == DRUMS for program in self.ensemble.programs]
         return RemiGrammar(self.meaning, is_drum, batch, seconds=seconds, n_prompt=n_prompt)
 
-    def only_instruments(self, instruments: Sequence[str]) -> LogitsConstraint:
+    def rules(self, options: ConstraintOptions) -> list[LogitsConstraint]:
+        if options.instruments is None:
+            return []
         try:
-            chosen = self.ensemble.choose(instruments)
+            chosen = self.ensemble.choose(options.instruments.split(","))
         except ValueError as error:
             raise UserError(str(error)) from error
         others = (self.meaning.kind == Kind.Program) & ~np.isin(self.meaning.number, chosen)
-        return Forbidden(np.flatnonzero(others).tolist(), self.vocabulary_size)
+        return [Forbidden(np.flatnonzero(others).tolist(), self.vocabulary_size)]

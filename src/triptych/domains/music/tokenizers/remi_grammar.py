@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from triptych.domains.music.tokenizers.base import Grammar
+from triptych.domains.music.tokenizers.rules import Grammar
 
 DRUM_RANGE = (27, 88)
 """Lowest and highest drum of General MIDI 2."""
