@@ -150,20 +150,13 @@ def longest_shared_runs(pieces: Sequence[Ids], training: Sequence[Ids]) -> list[
     queries = np.arange(n_training, len(text))
 
     levels = _window_numbers(text, longest=max(map(len, pieces)) + 1)
-    order = np.argsort(levels[-1], kind="stable")
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    is_training = order < n_training
-    places = np.arange(len(order))
-    # Index in `order` of the nearest training suffix before and after each place.
-    before = np.maximum.accumulate(np.where(is_training, places, -1))
-    after = np.minimum.accumulate(np.where(is_training, places, len(order))[::-1])[::-1]
-
-    best, match = np.zeros(len(queries), dtype=np.int64), np.zeros(len(queries), dtype=np.int64)
-    for neighbours in (before[rank[queries]], after[rank[queries]]):
-        exists = (neighbours >= 0) & (neighbours < len(order))
-        other = np.where(exists, order[np.where(exists, neighbours, 0)], 0)  # 0 is in training
-        length = np.where(exists, _common_prefix(levels, queries, other), 0)
+    ranks = levels[-1]
+    suffixes = np.argsort(ranks[:n_training], kind="stable")  # of the training, in order
+    places = np.searchsorted(ranks[suffixes], ranks[queries], side="right")
+    best = match = np.zeros_like(queries)
+    for neighbours in (places - 1, places):
+        other = suffixes[neighbours.clip(0, n_training - 1)]
+        length = _common_prefix(levels, queries, other)
         longer = length > best
         best, match = np.where(longer, length, best), np.where(longer, other, match)
 

@@ -232,10 +232,9 @@ def pack(config: Config, writer: PackWriter) -> str:
         n_pieces, n_rows = n_pieces + len(part.whole), n_rows + len(part.tokens)
     if not n_pieces:
         raise UserError("the training music is empty; at least one piece is needed")
-    writer.append_ragged("validation", Ragged.of([], part.tokens.values.dtype))
-    for piece in data.source.stream("validation", tokenizer):
-        row = Ragged.of([tokenizer.tokens(piece.content)], part.tokens.values.dtype)
-        writer.append_ragged("validation", row)
+    validation = data.source.stream("validation", tokenizer)
+    rows = [tokenizer.tokens(piece.content) for piece in validation]
+    writer.append_ragged("validation", Ragged.of(rows, part.tokens.values.dtype))
     about = {"domain": "music", "data": to_plain(data), "vocabulary": tokenizer.vocabulary}
     writer.finish(about)
     return f"{n_pieces:,} training pieces in {writer.folder}"

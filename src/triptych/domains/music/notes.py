@@ -155,15 +155,13 @@ def performance(score: Score) -> Notes:
     end = max([int(notes.release.max(initial=0)), *movements])
     release = notes.release.copy()
     for number, pedal in pitched.items():
-        # For each pedal movement, the tick of the next pedal-up, or the end of the piece.
-        next_up = [end]
-        for tick, is_down in reversed(pedal):
-            next_up.append(next_up[-1] if is_down else tick)
-        own = np.flatnonzero(notes.part == number)
+        own = notes.part == number
         # A pedal that goes down at the very tick of the release still holds the note.
-        latest = np.searchsorted([tick for tick, _ in pedal], release[own], side="right") - 1
-        held = np.array([*(is_down for _, is_down in pedal), False])[latest]  # -1: none before
-        release[own] = np.where(held, np.array(next_up[::-1])[latest], release[own])
+        moved = np.searchsorted([tick for tick, _ in pedal], release[own], side="right")
+        held = np.array([False, *(is_down for _, is_down in pedal)])[moved]
+        ups = np.array([tick for tick, is_down in pedal if not is_down] + [end])
+        next_up = ups[np.searchsorted(ups[:-1], release[own], side="right")]
+        release[own] = np.where(held, next_up, release[own])
     nothing = np.zeros_like(notes.pitch)
     sounding = replace(notes, release=release, part=nothing, program=nothing)
     return settle(sounding.with_times(score.seconds))
