@@ -20,7 +20,7 @@ from triptych.config.schema import from_plain
 from triptych.domains.gan import metrics
 from triptych.domains.gan import model as networks
 from triptych.domains.gan.config import Config
-from triptych.domains.gan.inference import restore
+from triptych.domains.gan.inference import GanModel, restore
 from triptych.domains.gan.metrics import FrechetScore, Gaussian, frechet_distance
 from triptych.domains.gan.model import (
     FeatureMapAttention,
@@ -348,6 +348,20 @@ def test_a_checkpoint_samples_scores_and_shows_attention(tmp_path: Path) -> None
     image, maps = model.attention([(1, 2), (7, 7)], label=4)
     assert image.shape == (8, 8, 1)
     np.testing.assert_allclose(maps.sum((1, 2)), 1, rtol=1e-5)
+
+
+def test_a_smaller_map_shares_its_weights_among_the_pixels() -> None:
+    model = GanModel(None, network(attention_side=4))
+    layer: Any = model.full_model.generator.attention
+    seen: list[torch.Tensor] = []
+    layer.register_forward_pre_hook(lambda _, arguments: seen.extend(arguments))
+    image, maps = model.attention([(5, 2)], label=4)
+    (x,) = seen
+    assert x.shape == (1, 8, 4, 4)  # of one image
+    with torch.no_grad():
+        weights = layer.weights(x)[0, 2 * 4 + 1].view(4, 4)  # of the position of row 5, column 2
+    assert maps[0] == pytest.approx(np.kron(weights, np.full((2, 2), 1 / 4)), rel=1e-6)
+    assert (image == model.sample(1, labels=torch.tensor([4]))[0]).all()
 
 
 def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:

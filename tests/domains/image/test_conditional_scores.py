@@ -46,6 +46,18 @@ def test_the_bits_of_a_half_are_those_of_the_enumerated_conditional_and_marginal
         trained.check_evaluation(ImageEvaluateOptions(checkpoint="a.ckpt", mask="top"))
 
 
+def test_two_draws_are_a_mixture_of_two_distributions() -> None:
+    trained, filled = model_of((2, 2, 1)), torch.tensor([[False, False], [True, True]])
+    image = torch.tensor([1, 2, 0, 2], dtype=torch.uint8).view(1, 2, 2, 1)
+    mixed = torch.from_numpy(trained.sample(2, seed=3))
+    mixed[:, 1] = image[:, 1]
+    with torch.no_grad():
+        of_filled = trained.full_model.eval().nll(mixed)[:, 2:].sum(1).neg().exp()  # p(filled | g)
+    found = completion_scores(trained, ImageDataset(image, None, LEVELS), filled, draws=2, seed=3)
+    alone = found["completion"]["filled_alone_bits_per_dim"]
+    assert alone == pytest.approx(-math.log2(of_filled.mean()) / 2)
+
+
 def test_psnr_and_consistency_by_hand() -> None:
     trained = model_of((4, 4, 1), factor=2)
     pixels = torch.randint(LEVELS, (5, 4, 4, 1), dtype=torch.uint8)

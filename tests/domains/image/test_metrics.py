@@ -7,8 +7,10 @@ import math
 import pytest
 import torch
 from dataclass_rules import changeable_dataclasses, names_of_many_defaults, positional_options
+from tiny_image import tiny_image
 
 from triptych.domains.image.metrics import histogram_bits_per_dim
+from triptych.domains.pictures.sources import CopiedRows
 
 
 def test_histogram_by_hand() -> None:
@@ -23,6 +25,17 @@ def test_histogram_that_saw_nothing_is_uniform() -> None:
     nothing = torch.zeros(0, 2, 3, 1, dtype=torch.uint8)
     held_out = torch.randint(0, 17, (5, 2, 3, 1), dtype=torch.uint8)
     assert histogram_bits_per_dim(nothing, held_out, 17) == pytest.approx(math.log2(17))
+
+
+def test_a_score_has_the_histogram_of_the_training_images() -> None:
+    source = CopiedRows(2, 3, levels=4, train_size=9, test_size=5)
+    model, test = tiny_image((2, 3, 1), 4, source=source), source.load("test")
+    model.vocabulary = test.vocabulary()
+    details = model.evaluate().details
+    expected = histogram_bits_per_dim(source.load("train").pixels, test.pixels, 4)
+    assert details["histogram_bits_per_dim"] == expected
+    assert details["uniform_bits_per_dim"] == 2
+    assert details["sub_pixels"] == 5 * 2 * 3
 
 
 def test_values_of_this_package_cannot_be_changed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,14 @@ from dataclass_rules import changeable_dataclasses, names_of_many_defaults, posi
 from PIL import Image
 
 from triptych.domains.pictures import render
+
+
+def test_the_predicted_pixel_is_framed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(render, "png", lambda figure: figure)
+    image, maps = np.zeros((4, 5, 1), np.uint8), np.ones((2, 4, 5))
+    figure: Any = render.draw_attention(image, 2, [(3, 1), (0, 4)], maps)
+    frames = [panel.patches[0] for panel in figure.axes]
+    assert [frame.get_bbox().bounds for frame in frames] == [(0.5, 2.5, 1, 1), (3.5, -0.5, 1, 1)]
 
 
 @pytest.mark.parametrize("levels", [2, 4, 16, 17, 100, 255, 256])

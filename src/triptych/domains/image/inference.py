@@ -151,9 +151,7 @@ class ImageModel(ImageScores, TrainedModel):
         if (labels is None) != (self.full_model.n_classes == 0):
             raise UserError("labels are needed exactly for a class-conditional model")
         classes = None if labels is None else torch.tensor(labels).repeat_interleave(count)
-        given[name] = (
-            torch.from_numpy(images).to(device_of(self.full_model)).repeat_interleave(count, 0)
-        )
+        given[name] = torch.from_numpy(images).repeat_interleave(count, 0)
         samples = self._sample(len(given[name]), options, classes, **given)
         return samples.reshape(-1, count, *self.full_model.shape)
 

@@ -120,7 +120,8 @@ class ImageTransformer(nn.Module):
         )
         if n_classes:
             # Made here, because the order of the random numbers decides the weights of a seed.
-            self.conditioner.add_classes(n_classes, d_model)
+            self.conditioner.classes = nn.Embedding(n_classes, d_model)
+            nn.init.normal_(self.conditioner.classes.weight, std=d_model**-0.5)
 
     @property
     def conditioner(self) -> ImageConditioner:
@@ -154,9 +155,9 @@ class ImageTransformer(nn.Module):
         labels: int64 [B], of a class-conditional model. small: as from `small`; ValueError for a
         model of super-resolution without it, and for another model with it.
         """
-        if labels is not None:
-            labels = labels.to(self.core.start.device)
-        condition: Condition = self.conditioner(labels, small)
+        device = self.core.start.device
+        given = (None if part is None else part.to(device) for part in (labels, small))
+        condition: Condition = self.conditioner(*given)
         return condition
 
     def nll(self, pixels: Tensor, labels: Tensor | None = None) -> Tensor:
@@ -191,7 +192,7 @@ class ImageTransformer(nn.Module):
         condition, given, n_prefix = self.condition(labels, small), None, 0
         if pixels is not None and filled is not None:
             known = self.known_positions(filled)  # [L]
-            given = Given(self.to_sequence(pixels), known.expand(count, -1))
+            given = Given(self.to_sequence(pixels.to(known.device)), known.expand(count, -1))
             n_prefix = int(known.long().cumprod(0).sum())
         n_first = length - n_prefix  # positions sampled before the passes
         steps = n_first + passes * length
@@ -245,11 +246,6 @@ class ImageConditioner(Conditioner):
         super().__init__()
         self.encoder = encoder
         self.classes: nn.Embedding | None = None
-
-    def add_classes(self, n_classes: int, d_model: int) -> None:
-        """Make the embeddings of the classes."""
-        self.classes = nn.Embedding(n_classes, d_model)
-        nn.init.normal_(self.classes.weight, std=d_model**-0.5)
 
     def forward(self, labels: Tensor | None, small: Tensor | None) -> Condition:
         """Return the condition of classes int64 [B] and small images, uint8 [B, h, w, C].
