@@ -6,6 +6,7 @@ import pytest
 import torch
 from gpu.attention_cases import CAUSAL, length_of, name
 from in_steps import decode
+from test_universal import HALTING, spread_halting
 
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
@@ -14,9 +15,10 @@ from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.multihead import AttentionConfig, Example
 from triptych.core.attention.relative import Relative
 from triptych.core.layers import GELU
-from triptych.core.positions import Rotary
+from triptych.core.positions import PositionConfig, Rotary, Sinusoidal
 from triptych.core.state import ForwardContext, Memory
-from triptych.core.transformer import TransformerConfig
+from triptych.core.transformer import DepthConfig, Layers, TransformerConfig
+from triptych.core.universal import Universal
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
 
@@ -33,18 +35,30 @@ def config(norm: str = "pre", **more: object) -> TransformerConfig:
     )
 
 
+DEPTHS = [Layers(), Universal(), Universal(HALTING)]
+
+
 @pytest.mark.parametrize("example", CAUSAL, ids=name)
-def test_a_decoder_of_every_variant_steps_as_it_trains(example: Example) -> None:
-    decoder = config(attention=example.config).decoder(example.shape).double()
-    x = torch.randn(2, length_of(example), 12, dtype=torch.float64)
+@pytest.mark.parametrize("depth", [Layers(), Universal(HALTING)], ids=str)
+def test_a_decoder_of_every_variant_steps_as_it_trains(
+    example: Example, depth: DepthConfig
+) -> None:
+    decoder = spread_halting(config(attention=example.config, depth=depth).decoder(example.shape))
+    decoder.double()
+    x = 4 * torch.randn(2, length_of(example), 12, dtype=torch.float64)
     context = ForwardContext(token_ids=torch.randint(-1, 8, (2, length_of(example))))
     torch.testing.assert_close(decode(decoder, x, 5, context), decoder(x, context), **EXACT)
 
 
+@pytest.mark.parametrize("depth", DEPTHS, ids=str)
+@pytest.mark.parametrize("positions", [Sinusoidal(), Rotary()], ids=["sinusoids", "rotary"])
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("prefix", [0, 1, 4])
-def test_a_decoder_with_cross_attention_steps_as_it_trains(norm: str, prefix: int) -> None:
-    decoder = config(norm).decoder((9,), cross=True).double()
+def test_a_decoder_with_cross_attention_steps_as_it_trains(
+    norm: str, prefix: int, positions: PositionConfig, depth: DepthConfig
+) -> None:
+    decoder = config(norm, positions=positions, depth=depth).decoder((9,), cross=True)
+    spread_halting(decoder).double()
     x = torch.randn(3, 9, 12, dtype=torch.float64)
     memory = torch.randn(3, 6, 12, dtype=torch.float64)
     real = torch.arange(6).expand(3, -1) < torch.tensor([6, 3, 1]).unsqueeze(1)

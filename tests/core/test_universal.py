@@ -7,15 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from gpu.attention_cases import CAUSAL, length_of, name
-from in_steps import decode
 from random_head import with_random_head
 from torch import Tensor
 
-from triptych.core.attention.multihead import Example
 from triptych.core.layers import GELU
 from triptych.core.models.encoder_decoder import EncoderDecoder
-from triptych.core.positions import PositionConfig, Rotary, Sinusoidal, SinusoidalEmbedding
+from triptych.core.positions import SinusoidalEmbedding
 from triptych.core.state import ForwardContext, Memory
 from triptych.core.transformer import Stack, TransformerConfig, take_auxiliary_loss
 from triptych.core.universal import (
@@ -171,28 +168,6 @@ def test_a_halted_position_is_read_with_the_state_that_it_halted_with() -> None:
 
 
 # Decoding ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("example", CAUSAL, ids=name)
-def test_every_attention_variant_steps_as_it_trains(example: Example) -> None:
-    decoder = spread_halting(config(HALTING, attention=example.config).decoder(example.shape))
-    decoder.double()
-    x = 4 * torch.randn(2, length_of(example), D, dtype=torch.float64)
-    context = ForwardContext(token_ids=torch.randint(-1, 8, (2, length_of(example))))
-    torch.testing.assert_close(decode(decoder, x, 5, context), decoder(x, context), **EXACT)
-
-
-@both_depths
-@pytest.mark.parametrize("prefix", [0, 4])
-@pytest.mark.parametrize("positions", [Sinusoidal(), Rotary()], ids=["sinusoids", "rotary"])
-def test_a_decoder_with_cross_attention_steps_as_it_trains(
-    halting: Halting | None, prefix: int, positions: PositionConfig
-) -> None:
-    decoder = build(halting, cross=True, positions=positions)
-    x, memory = torch.randn(3, 9, D).double(), torch.randn(3, 6, D).double()
-    real = torch.arange(6).expand(3, -1) < torch.tensor([6, 3, 1]).unsqueeze(1)
-    context = ForwardContext(memory=Memory(memory, real))
-    torch.testing.assert_close(decode(decoder, x, prefix, context), decoder(x, context), **EXACT)
 
 
 def test_a_halted_position_is_read_by_later_steps_of_the_same_depths() -> None:

@@ -21,14 +21,14 @@ ROWS = [[5, 6], [], [7], list(range(100)), []]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    writer = PackWriter(tmp_path / "pack")
+    writer = PackWriter(tmp_path / "new" / "pack")
     for start in (0, 2):
         writer.append_ragged("rows", Ragged.of(ROWS, np.uint16).part(range(start, start + 2)))
         writer.append("pixels", np.full((2, 3, 4), start, dtype=np.uint8))
     writer.append_ragged("rows", Ragged.of(ROWS[4:], np.uint16))
     writer.append_ragged("empty", Ragged.of([[], []], np.uint16))
     writer.finish({"domain": "toy"})
-    return tmp_path / "pack"
+    return tmp_path / "new" / "pack"
 
 
 def test_arrays_come_back(folder: Path) -> None:

@@ -43,11 +43,19 @@ def test_bf16_clips_gradients_beside_a_fused_optimiser(tmp_path: Path, algorithm
     assert max(seen) <= 1.001e-4
 
 
-def test_folder_holds_all_that_was_promised(tmp_path: Path) -> None:
+def test_folder_holds_all_that_was_promised(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "toy"
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         task = toy_run(folder, gradient_clip_val=1.0, log_every_n_steps=2)
+    assert f"Training 250 parameters on CPU in 32-true; the run is in {folder}." in (
+        capsys.readouterr().out
+    )
+    assert {path.name for path in folder.iterdir()} == {
+        "checkpoints", "config.yaml", "metrics.csv", "samples", "versions.json",
+    }  # fmt: skip
     config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
     assert config["model"] == {"d_model": 16}
     assert config["trainer"]["max_steps"] == 6
