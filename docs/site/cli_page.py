@@ -47,6 +47,7 @@ The arguments of [Lightning's Trainer](https://lightning.ai/docs/pytorch/stable/
 def document() -> str:
     """The whole page."""
     from triptych.cli.main import COMMANDS, help_text
+    from triptych.cli.options import parser_of
 
     lines = [HEAD.format(help=help_text())]
     for command in COMMANDS.values():
@@ -57,19 +58,20 @@ def document() -> str:
         elif command.needs_domain:
             lines += in_domains(command)
         else:
-            lines += alone(command.load().parser())
+            lines += alone(parser_of(command.name))
     return "\n".join(lines)
 
 
 def training(command: Any) -> list[str]:
     """`triptych train`: the domains without what they share, then what all domains share."""
     from triptych import domains
+    from triptych.cli.options import parser_of
 
     lines = ["## triptych train\n"]
     shared: dict[type, None] = {}  # parts of several domains, in order
     for name in command.domains():
         domain = domains.find_domain(name)
-        parser = command.load().parser(domain)
+        parser = parser_of("train", domain)
         rows = [row for row in options(parser) if row[0].partition(".")[0] not in SHARED]
         lines += [f"### triptych train {name}\n\n{parser.description}\n", table(rows)]
         own, others = parts_in(domain.config_class())
@@ -91,11 +93,11 @@ def shared_settings(parser: Any) -> list[str]:
 def besides_settings(command: Any) -> list[str]:
     """A command with the settings of `triptych train`: its own options, read from one domain."""
     from triptych import domains
-    from triptych.cli import train
+    from triptych.cli.options import parser_of
 
     domain = domains.find_domain(command.domains()[0])
-    settings = {row[0] for row in options(train.parser(domain))}
-    rows = (row for row in options(command.load().parser(domain)) if row[0] not in settings)
+    settings = {row[0] for row in options(parser_of("train", domain))}
+    rows = (row for row in options(parser_of(command.name, domain)) if row[0] not in settings)
     heading = f"## triptych {command.name}\n\n{sentence(command.help)}"
     return [f"{heading} Besides the settings of `triptych train`:\n", table(rows)]
 
@@ -103,23 +105,20 @@ def besides_settings(command: Any) -> list[str]:
 def in_domains(command: Any) -> list[str]:
     """A command in the domains that offer it."""
     from triptych import domains
+    from triptych.cli.options import parser_of
 
     lines = [f"## triptych {command.name}\n"]
     offering = command.domains()
     for name in offering:
-        parser = command.load().parser(domains.find_domain(name))
+        parser = parser_of(command.name, domains.find_domain(name))
         heading = f"### triptych {command.name} {name}\n\n" if len(offering) > 1 else ""
         lines += [f"{heading}{parser.description}\n", table(options(parser))]
     return lines
 
 
 def alone(parser: Any) -> list[str]:
-    """A command without a domain; the commands of one that has several, such as `data fetch`."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            return [line for inner in action.choices.values() for line in alone(inner)]
-    usage = parser.usage.replace("%(prog)s", parser.prog)
-    lines = [f"## {parser.prog}\n\n`{usage}`\n\n{parser.description}\n"]
+    """A command without a domain."""
+    lines = [f"## {parser.prog}\n\n`{parser.usage}`\n\n{parser.description}\n"]
     rows = options(parser)
     if parser.prog == "triptych explain":
         from triptych.tools.explain.figure import descriptions

@@ -312,10 +312,10 @@ def test_the_settings_of_a_class_are_shown_without_a_file(cli, form: list[str]) 
 
 
 def test_a_whole_number_of_batches_is_not_a_share_of_them() -> None:
-    from triptych.cli.train import parser
+    from triptych.cli.options import parser_of
     from triptych.domains import find_domain
 
     options = ["--trainer.limit_train_batches", "1", "--trainer.limit_val_batches", "1.0"]
-    trainer = parser(find_domain("image")).parse_args(options).trainer
+    trainer = parser_of("train", find_domain("image")).parse_args(options).trainer
     assert type(trainer.limit_train_batches) is int
     assert type(trainer.limit_val_batches) is float

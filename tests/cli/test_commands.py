@@ -10,11 +10,12 @@ import pytest
 from triptych import domains
 from triptych.cli import main as module
 from triptych.cli.main import COMMANDS, Command, help_text
+from triptych.cli.options import parser_of
 from triptych.domains import find_domain
 from triptych.tools.completion import command_line
 
 SOURCE = Path(module.__file__).parent
-SHARED = {"__init__", "main"}
+SHARED = {"__init__", "main", "options"}
 """Modules of the package that are no commands."""
 names = pytest.mark.parametrize("name", COMMANDS)
 
@@ -58,7 +59,7 @@ def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
 
 
 def test_completion_offers_the_commands_with_their_domains() -> None:
-    offered = subcommands(command_line(COMMANDS))
+    offered = subcommands(command_line(COMMANDS, parser_of))
     assert list(offered) == list(COMMANDS)
     for command in COMMANDS.values():
         if command.needs_domain:

@@ -40,7 +40,7 @@ def test_what_export_refuses(refused, tmp_path: Path, image_checkpoint: Path) ->
     (tmp_path / "lines.txt").write_text("one\n")
     start = ["export", image_checkpoint, "--out", "out", "--format"]
     for words, says in [
-        (["onyx"], ["invalid choice: 'onyx'", "safetensors"]),
+        (["onyx"], ["got onyx", "safetensors"]),
         (["safetensors", "--card", "terms"], ["--card has 'terms' without a text"]),
         (["safetensors", "--card", "licence=MIT"], ["--card has no text licence", "terms"]),
         (["safetensors", "--compare", "lines.txt"], ["expected --format ctranslate2"]),
@@ -48,7 +48,7 @@ def test_what_export_refuses(refused, tmp_path: Path, image_checkpoint: Path) ->
     ]:
         refused(*start, *words, says=says)
     refused("export", "none.ckpt", "--format", "hf", "--out", "out", says=["none.ckpt does not"])
-    refused("export", image_checkpoint, "--format", "hf", says=["--out"])
+    refused("export", image_checkpoint, "--format", "hf", says=["required: out"])
 
 
 def test_a_package_that_is_missing(

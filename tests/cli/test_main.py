@@ -15,6 +15,7 @@ import pytest
 import triptych
 from triptych.cli import main as module
 from triptych.cli.main import COMMANDS
+from triptych.cli.options import parser_of
 from triptych.domains import find_domain
 from triptych.errors import Interrupted, UserError
 
@@ -44,10 +45,14 @@ def in_a_new_process(*lines: list[str], cwd: Path) -> list[dict[str, Any]]:
 def test_help_and_quick_answers_import_nothing_heavy(tmp_path: Path) -> None:
     (tmp_path / "slip.yaml").write_text("model:\n  n_layers: 3\n d_model: 4\n")
     quick = [["--help"], ["--version"], ["train", "--help"], ["evaluat"], ["train", "imag"]]
-    quick += [["pretrained", "--help"], ["pretrained", "nothing"], ["new-run", "--help"]]
-    quick += [["configs", "nothing"], ["data", "fetch", "nothing"], ["completion", "--help"]]
-    quick += [["play", "--help"]]
+    quick += [["new-run", "--help"]]
     others = [
+        ["pretrained", "--help"],
+        ["pretrained", "nothing"],
+        ["configs", "nothing"],
+        ["data", "fetch", "nothing"],
+        ["completion", "--help"],
+        ["play", "--help"],
         ["train", "image"],
         ["train", "image", "--config", "nowhere.yaml"],
         ["train", "image", "--config", "slip.yaml"],
@@ -89,9 +94,9 @@ def test_version(cli) -> None:
         (["sample", "image", "--checkpoint", "a"], ["are required: out"]),
         (["translate", "--n-best", "2"], ["--n-best", "did you mean --n_best?"]),
         (["translate", "translation", "--checkpoint", "a", "more"], ["unknown key more"]),
-        (["report", "a", "--ot", "b"], ["report: unknown option --ot, did you mean --out?"]),
-        (["data", "fetch", "mnist", "--ulr", "b"], ["data fetch: unknown option --ulr", "--url"]),
-        (["play", "a"], ["play: unrecognized arguments: a"]),
+        (["report", "a", "--ot", "b"], ["--ot", "did you mean --out?"]),
+        (["data", "fetch", "mnist", "--ulr", "b"], ["--ulr", "did you mean --url?"]),
+        (["play", "a"], ["unknown key a"]),
     ],
     ids=" ".join,
 )
@@ -105,7 +110,7 @@ def test_a_wrong_word_is_answered_with_the_right_one(
 def test_every_option_has_a_text_and_a_default(name: str) -> None:
     command = COMMANDS[name]
     for domain in command.domains():
-        parser = command.load().parser(find_domain(domain))
+        parser = parser_of(name, find_domain(domain))
         for action in parser._actions:
             if action.help == argparse.SUPPRESS or action.dest.startswith("trainer."):
                 continue  # Lightning's options are in its own words

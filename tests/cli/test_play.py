@@ -11,7 +11,7 @@ import pytest
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--prot", "8000"], ["--prot", "triptych play --help"]),
+        (["--prot", "8000"], ["--prot", "did you mean --port?"]),
         (["--port", "80"], ["--port must be from 1024 to 65535, got 80"]),
         (["--checkpoint", "nowhere.ckpt"], ["nowhere.ckpt"]),
         (["--checkpoint", "pretrained:mnist", "--checkpoint", "pretrained:minst"], ["mnist"]),

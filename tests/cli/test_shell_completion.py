@@ -31,10 +31,11 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the script of each shell and a file of the user's."""
     shtab = pytest.importorskip("shtab")
     from triptych.cli.main import COMMANDS
+    from triptych.cli.options import parser_of
     from triptych.tools.completion import command_line
 
     folder = tmp_path_factory.mktemp("shells")
-    found = command_line(COMMANDS)
+    found = command_line(COMMANDS, parser_of)
     for shell in ("bash", "zsh", "fish"):
         (folder / f"triptych.{shell}").write_text(shtab.complete(found, shell), encoding="utf-8")
     (folder / "own.yaml").write_text("")

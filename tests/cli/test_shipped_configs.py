@@ -77,7 +77,7 @@ def test_the_text_of_a_file_is_printed(cli, refused) -> None:
     assert "translation:" in cli("configs").out
     refused("configs", "digits", says=["did you mean image/digits?"])
     refused("configs", "image/digts", says=["did you mean image/digits?"])
-    refused("configs", "image", "digits", says=["unrecognized arguments: digits"])
+    refused("configs", "image", "digits", says=["unknown key digits"])
 
 
 @pytest.mark.parametrize(

@@ -2,56 +2,45 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from triptych.cli.main import PlainParser
+from triptych.cli.options import read_options
+from triptych.domains.options import CommandOptions, written
+from triptych.errors import UserError
 from triptych.files.progress import ProgressLine, aligned
 from triptych.tools import recipes
 from triptych.tools.download import catalogue
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command."""
-    parser = PlainParser(prog="triptych data", description="Data sets to download or to make.")
-    actions = parser.add_subparsers(
-        dest="action", metavar="list | fetch NAME | make NAME", required=True
+@dataclass(frozen=True, kw_only=True)
+class Options(CommandOptions):
+    """List data sets, download one or make one.
+
+    list: print name, size, content and terms of use of every data set, and what the recipes write.
+
+    fetch NAME: download a public data set. Every file is checked by its sha256 and appears when it
+    is complete. Files that are there are left alone, so that the same command continues after an
+    interruption. The data keep their publishers' terms of use.
+
+    make NAME: run a recipe, a program that writes the text files of a shipped config into a new
+    folder. Its recipe.json says how they were made. `triptych data make NAME --help` shows the
+    options of a recipe.
+    """
+
+    action: str
+    name: str | None = None
+    out: str | None = None
+    """Folder of the files; null for data/NAME."""
+    url: str | None = None
+    """Address of another folder that holds the files to fetch, http, https or file. The environment
+    variable TRIPTYCH_DATA_MIRROR names a mirror of all data sets: one folder for each NAME."""
+
+    forms = written("action", "What to do.", choices=["list", "fetch", "make"]) | written(
+        "name", "Name that triptych data list prints.", nargs="?", metavar="NAME"
     )
-    actions.add_parser(
-        "list",
-        usage="triptych data list",
-        description="Print name, size, content and terms of use of every data set, and what the "
-        "recipes write.",
-        help="list the data sets and the recipes",
-    )
-    fetch = actions.add_parser(
-        "fetch",
-        usage="triptych data fetch NAME [--out DIR] [--url ADDRESS]",
-        description="Download a public data set. Every file is checked by its sha256 and appears "
-        "when it is complete. Files that are there are left alone, so that the same command "
-        "continues after an interruption. The data keep their publishers' terms of use.",
-        help="download one",
-    )
-    fetch.add_argument("name", metavar="NAME", help="Name of the data set; see triptych data list.")
-    fetch.add_argument("--out", metavar="DIR", help="Folder of the files; by default data/NAME.")
-    fetch.add_argument(
-        "--url",
-        metavar="ADDRESS",
-        help="Address of another folder that holds the files, http, https or file. The environment "
-        "variable TRIPTYCH_DATA_MIRROR names a mirror of all data sets: one folder for each NAME.",
-    )
-    make = actions.add_parser(
-        "make",
-        usage="triptych data make NAME [--out DIR] [OPTIONS]",
-        description="Run a recipe, a program that writes the text files of a shipped config into a "
-        "new folder, by default data/NAME. Its recipe.json says how they were made. "
-        "`triptych data make NAME --help` shows the options of a recipe.",
-        help="run a recipe",
-    )
-    make.add_argument("name", metavar="NAME", help="Name of the recipe; see triptych data list.")
-    return parser
 
 
 def names() -> list[str]:
@@ -65,7 +54,9 @@ def run(arguments: Sequence[str]) -> int:
         folder = recipes.make(arguments[1], arguments[2:])
         print(f"{folder}: {recipes.PROVENANCE} says how its files were made", file=sys.stderr)
         return 0
-    options = parser().parse_args(arguments or ["--help"])
+    options = read_options("data", arguments or ["--help"])
+    if options.action == "make" or (options.action == "list") != (options.name is None):
+        raise UserError("expected data list, data fetch NAME, or data make NAME [OPTIONS]")
     if options.action == "list":
         print_list()
         return 0

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jsonargparse import ArgumentParser
-
-from triptych.cli.options import data_advice, open_model, options_parser, read_options
+from triptych.cli.models import data_advice, open_model
+from triptych.cli.options import read_options
 from triptych.domains.base import Domain, TrainedModel
 from triptych.domains.options import EvaluateOptions, counted
 from triptych.errors import UserError
@@ -21,15 +20,10 @@ if TYPE_CHECKING:
     from triptych.training.engine.evaluate import Evaluation
 
 
-def parser(domain: Domain) -> ArgumentParser:
-    """Return the parser of the options."""
-    return options_parser("evaluate", domain)
-
-
 def run(domain: Domain, arguments: Sequence[str]) -> int:
     """Score a checkpoint and print the metrics; raises UserError for bad input."""
-    options, overwrite = read_options("evaluate", domain, arguments)
-    files = result_paths(options, overwrite=overwrite)
+    options = read_options("evaluate", arguments, domain)
+    files = result_paths(options)
     if options.data is not None and not Path(options.data).expanduser().exists():
         raise UserError(f"--data {options.data} does not exist; expected the folder of the data")
 
@@ -75,8 +69,8 @@ def score(model: TrainedModel, options: EvaluateOptions, what: str) -> Evaluatio
         return model.score_split(options, ProgressLine(what))
 
 
-def result_paths(options: EvaluateOptions, *, overwrite: bool) -> dict[str, Path]:
-    """Return the result files to write by option.
+def result_paths(options: Any) -> dict[str, Path]:
+    """Return the result files to write by option; options: `EvaluateOptions`.
 
     Raises UserError where one cannot be written or must be kept, and where two are the same.
     """
@@ -84,7 +78,7 @@ def result_paths(options: EvaluateOptions, *, overwrite: bool) -> dict[str, Path
     for name in (*options.replaced_files, *options.kept_files):
         if (value := getattr(options, name)) is None:
             continue
-        replaces = overwrite or name not in options.kept_files
+        replaces = name not in options.kept_files or options.overwrite
         file = check_result_file(value, name, replaces=replaces)
         for other, path in files.items():
             if path.resolve() == file.resolve():

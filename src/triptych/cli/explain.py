@@ -6,23 +6,15 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from jsonargparse import ArgumentParser
-
 import triptych
-from triptych.cli.options import check_checkpoint, import_plugin, parser_of
-from triptych.config.schema import build, parse_settings
+from triptych.cli.options import read_options
 from triptych.errors import UserError
 from triptych.files.progress import aligned
 from triptych.files.results import OutputFolder
-from triptych.tools.explain.figure import ALL, MODELS, ExplainOptions, descriptions, find_figure
+from triptych.tools.explain.figure import ALL, MODELS, descriptions, find_figure
+from triptych.tools.explain.figure import ExplainOptions as Options
 
-
-def parser() -> ArgumentParser:
-    """Return the parser of the name and the options."""
-    parser = parser_of(ExplainOptions, "triptych explain")
-    parser.usage = "%(prog)s [NAME --out DIR] [OPTIONS]"
-    parser.add_argument("name", metavar="NAME", help=f"Name of a figure, or {ALL} for every one.")
-    return parser
+__all__ = ["Options", "names", "run"]
 
 
 def names() -> list[str]:
@@ -36,22 +28,19 @@ def run(arguments: Sequence[str]) -> int:
         print(*aligned([*descriptions().items()]), sep="\n")
         return 0
 
-    values, locate = parse_settings(parser(), arguments)
-    name, options = values.name, build(ExplainOptions, values, locate=locate)
+    options = read_options("explain", arguments)
+    name = options.name
     figures = [find_figure(one) for one in (descriptions() if name == ALL else [name])]
     if name != ALL:
         figures[0].check_options(options)
-    if options.checkpoint is not None:
-        check_checkpoint(options.checkpoint)
     out = None
     if options.out is not None:
-        out = OutputFolder(options.out, overwrite=values.overwrite)
+        out = OutputFolder(options.out, overwrite=options.overwrite)
         out.check_free([figure.file for figure in figures])
     elif any(figure.suffix != ".txt" for figure in figures):
         raise UserError(f"explain {name} needs a folder for its figure; give one with --out DIR")
     models: dict[str | None, Any] = {None: None}
     if options.checkpoint is not None:
-        import_plugin(options.plugin)
         given = triptych.load(options.checkpoint, device="cpu")
         shown = sorted({figure.domain for figure in figures if figure.domain is not None})
         if given.domain not in shown:

@@ -7,20 +7,18 @@ dispatch, completion and the page of the command line follow the table.
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from pkgutil import resolve_name
-from typing import Any, NoReturn
+from typing import Any
 
 import triptych
 from triptych import domains
 from triptych.domains.base import Domain
-from triptych.errors import TrainingStopped, UserError, meant, nearest
+from triptych.errors import TrainingStopped, UserError, meant
 from triptych.files.progress import ProgressLine, displayed_by, end_line
 from triptych.tools import configs
 
@@ -29,9 +27,10 @@ from triptych.tools import configs
 class Command:
     """A command.
 
-    Its module, or an object in it, has two functions: `run` takes the words that follow and returns
-    the exit code; `parser` returns the parser of the options. With `needs_domain` both take the
-    domain first. Where a name out of a list can follow, a function `names` returns the list.
+    Its module, or an object in it, has a function `run`, which takes the words that follow, with
+    `needs_domain` after the domain, and returns the exit code. It also has the class of the
+    options, `Options`, where no domain has one. Where a name out of a list can follow, a function
+    `names` returns the list.
     """
 
     name: str
@@ -75,6 +74,7 @@ COMMANDS = {
         Command(
             "new-run", "DOMAIN --data DIR --out F",
             "look at your data and write a settings file for them",
+            place="triptych.cli.train:NewRun",
         ),
         Command(
             "pack", "DOMAIN --config F --out FOLDER",
@@ -91,11 +91,11 @@ COMMANDS = {
         ),
         Command(
             "sample", "DOMAIN --checkpoint FILE",
-            "sample into a folder", place="triptych.cli.options:SAMPLE",
+            "sample into a folder", place="triptych.cli.models:SAMPLE",
         ),
         Command(
             "attention", "DOMAIN --checkpoint FILE",
-            "draw attention weights", place="triptych.cli.options:ATTENTION",
+            "draw attention weights", place="triptych.cli.models:ATTENTION",
         ),
         Command(
             "pretrained", "[NAME]",
@@ -122,7 +122,8 @@ COMMANDS = {
         ),
         Command(
             "complexity", "DOMAIN --config FILE",
-            "print and measure what layers and models cost", has_settings=True,
+            "print and measure what layers and models cost",
+            has_settings=True, place="triptych.cli.train:Complexity",
         ),
         Command(
             "report", "RUN [RUN ...] --out FILE",
@@ -158,36 +159,6 @@ def help_lines() -> list[str]:
             words = ""
         lines.append(f"  {words:<{COLUMN}}{command.help}{some}")
     return lines
-
-
-PLUGIN_HELP = (
-    "Python module to import first, for a model with classes of its own; a checkpoint by itself "
-    "imports nothing outside Triptych."
-)
-
-
-class PlainParser(argparse.ArgumentParser):
-    """Argument parser whose errors are UserErrors of one sentence."""
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse as argparse does; a misspelt option is told before one that is missing."""
-        known = self._option_string_actions
-        for word in takewhile(lambda word: word != "--", args if self._subparsers is None else ()):
-            option = word.partition("=")[0]
-            if option.startswith("--") and not any(name.startswith(option) for name in known):
-                near = nearest(option, known)
-                self.error(f"unknown option {option}" + (f", did you mean {near}?" if near else ""))
-        return super().parse_known_args(args, namespace)
-
-    def error(self, message: str) -> NoReturn:
-        command = self.prog.removeprefix("triptych ")
-        raise UserError(f"{command}: {message}; `{self.prog} --help` shows the options")
-
-
-def plain_parser(name: str, description: str) -> PlainParser:
-    """Return the parser of a command that no domain offers, without options."""
-    prog = f"triptych {name}"
-    return PlainParser(prog=prog, usage=f"{prog} {COMMANDS[name].usage}", description=description)
 
 
 _HELP = """\
@@ -228,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (UserError, TrainingStopped) as error:
         _say(error)
         return error.exit_code
-    except SystemExit as stop:  # argparse exits so after --help and --print_config
+    except SystemExit as stop:  # the parser exits so after --help and --print_config
         return int(stop.code or 0)
     except KeyboardInterrupt:
         _say("interrupted")

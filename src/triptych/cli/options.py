@@ -1,66 +1,137 @@
-"""What commands that use a trained model share: parse options, check files, open the model.
+"""From a command line to options: the parser of every command, and what is checked of its values.
 
-`triptych sample` and `triptych attention` are no more than this and one method of the model.
+The options of a command are a dataclass, see `domains.options.CommandOptions`: of the domain, or
+`Options` beside the function `run` of the command.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import inspect
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, Namespace
 
-import triptych
 from triptych import pretrained
 from triptych.cli.main import COMMANDS
-from triptych.config.schema import build, parse_settings, parser_for
+from triptych.config.files import read_settings_file
+from triptych.config.schema import (
+    build,
+    hide_group_options,
+    parse_settings,
+    parser_for,
+    prefer_int,
+    split_config,
+)
 from triptych.domains import module_exists
-from triptych.domains.base import Domain, TrainedModel
-from triptych.domains.options import ModelOptions
+from triptych.domains.base import Domain
+from triptych.domains.options import CommandOptions, PluginOptions
 from triptych.errors import UserError
-from triptych.files.progress import ProgressLine
-from triptych.files.results import OutputFolder, check_input_file
-from triptych.tools import configs, recipes
-from triptych.tools.download import catalogue
+from triptych.files.results import check_input_file
 
 
-def parser_of(options: Any, prog: str) -> ArgumentParser:
-    """Return the parser of a class of options, with --overwrite if the class has a text for it."""
-    parser = parser_for(options, prog=prog, description=options.description, config=False)
-    if options.overwrite_help is not None:
-        parser.add_argument("--overwrite", action="store_true", help=options.overwrite_help)
+def options_class(name: str, domain: Domain | None = None) -> type[CommandOptions]:
+    """Return the class of a command's options."""
+    command = COMMANDS[name]
+    of_domain = domain is not None and not command.has_settings
+    options: type[CommandOptions]
+    options = getattr(domain, command.options) if of_domain else command.load().Options
+    return options
+
+
+def parser_of(name: str, domain: Domain | None = None) -> ArgumentParser:
+    """Return the parser of a command: of its options, and of the settings of a run if it reads any.
+
+    These are data, model, optim and run of the domain, and the arguments of Lightning's Trainer.
+    """
+    command, options = COMMANDS[name], options_class(name, domain)
+    settings: list[type] = []
+    prog, usage = f"triptych {name}", command.usage
+    if domain is not None:
+        prog, usage = f"{prog} {domain.name}", usage.removeprefix("DOMAIN ")
+        settings = [domain.config_class()] if command.has_settings else []
+    parser = parser_for(
+        *settings,
+        options,
+        prog=prog,
+        description=inspect.getdoc(options),
+        config=command.has_settings,
+        skip={word.lstrip("-") for word in options.forms},
+    )
+    parser.usage = f"{prog} {usage} [OPTIONS]"
+    for word, form in options.forms.items():
+        parser.add_argument(word, **form)
+    if command.has_settings:
+        _add_trainer(parser)
     return parser
 
 
-def options_parser(command: str, domain: Domain) -> ArgumentParser:
-    """Return the parser of a command's options."""
-    return parser_of(options_class(command, domain), f"triptych {command} {domain.name}")
+def _add_trainer(parser: ArgumentParser) -> None:
+    from pytorch_lightning import Trainer
+
+    from triptych.training.engine.devices import Precision
+    from triptych.training.run.checks import NOT_OPTIONS
+
+    parser.add_class_arguments(Trainer, "trainer", skip={*NOT_OPTIONS, "precision"})
+    parser.add_argument(
+        "--trainer.precision",
+        type=Precision,
+        default="auto",
+        help="Number formats of training; auto is bf16-mixed on hardware with bf16, else 32-true. "
+        "Validation computes in the format of the weights.",
+    )
+    prefer_int(parser)
+    if parser.groups is not None:
+        parser.groups["trainer"].title = "Arguments of Lightning's Trainer"
+    hide_group_options(parser)
 
 
-def options_class(command: str, domain: Domain) -> Any:
-    """Return the class of a command's options in a domain."""
-    return getattr(domain, COMMANDS[command].options)
-
-
-def read_options(command: str, domain: Domain, arguments: Sequence[str]) -> tuple[Any, bool]:
-    """Parse a command line, import its plugin; return the options and whether to overwrite files.
+def read_options(name: str, arguments: Sequence[str], domain: Domain | None = None) -> Any:
+    """Return the options of a command line, after importing its plugin.
 
     Raises UserError for an unknown option, an impossible value and a missing input file.
     """
-    values, locate = parse_settings(options_parser(command, domain), arguments)
-    options = build(options_class(command, domain), values, locate=locate)
-    if isinstance(options, ModelOptions):
-        check_checkpoint(options.checkpoint)
-        import_plugin(options.plugin)
-        for option, expected in options.input_files().items():
-            if (value := getattr(options, option)) is not None:
-                check_input_file(value, option, expected=expected)
-    return options, values.get("overwrite", False)
+    values, locate = parse_settings(parser_of(name, domain), arguments)
+    options = build(options_class(name, domain), values, locate=locate)
+    if isinstance(options, PluginOptions):
+        for path in options.checkpoints():
+            check_checkpoint(path)
+        if options.plugin is not None:
+            if not module_exists(options.plugin):
+                raise UserError(f"--plugin {options.plugin} is no module that Python can import")
+            import_module(options.plugin)
+    for option, expected in options.input_files().items():
+        if (value := getattr(options, option)) is not None:
+            check_input_file(value, option, expected=expected)
+    return options
+
+
+def read_run(name: str, arguments: Sequence[str], domain: Domain) -> tuple[Any, Any, Namespace]:
+    """Return the settings of a run, the options of the command, and those of Lightning's Trainer.
+
+    Raises UserError, before heavy imports where there is no settings file or a slip in its YAML.
+    Arguments that ask for a text, such as --help, need no file.
+    """
+    wants_text = any(
+        a in ("-h", "--help") or a.startswith("--print_") or a.partition("=")[0].endswith(".help")
+        for a in arguments
+    )
+    paths, _ = split_config(arguments)
+    if not paths and not wants_text:
+        raise UserError(
+            f"{name} {domain.name} needs a settings file: triptych {name} {domain.name} "
+            f"--config FILE (`triptych configs {domain.name}` lists those that come with Triptych)"
+        )
+    for path in paths:
+        read_settings_file(path)
+    values, locate = parse_settings(parser_of(name, domain), arguments)
+    config, options = (
+        build(kind, values, locate=locate)
+        for kind in (domain.config_class(), options_class(name, domain))
+    )
+    return config, options, values["trainer"]
 
 
 def check_checkpoint(path: str, option: str = "checkpoint") -> Path:
@@ -79,82 +150,3 @@ def check_checkpoint(path: str, option: str = "checkpoint") -> Path:
     example = others[-1] if others else "runs/NAME/checkpoints/best.ckpt"
     expected = f"a file such as {example}, or {pretrained.PREFIX}{name}"
     return check_input_file(path, option, expected=expected)
-
-
-def import_plugin(module: str | None) -> None:
-    """Import the module of --plugin, if any; UserError for one that Python cannot import."""
-    if module is None:
-        return
-    if not module_exists(module):
-        raise UserError(f"--plugin {module} is no module that Python can import")
-    import_module(module)
-
-
-def open_model(domain: Domain, options: Any) -> TrainedModel:
-    """Return the model that the options name, on their device and in their number format.
-
-    Raises UserError for a checkpoint of another domain and for a device or a number format that
-    this machine does not have.
-    """
-    from triptych.training.engine.devices import device_named
-
-    device_named(options.device)  # a wrong device is refused before the file is read
-    model = triptych.load(options.checkpoint, device=options.device, domain=domain.name)
-    dtype: Any = getattr(options, "dtype", "fp32")
-    return model if dtype == "fp32" else model.with_dtype(dtype)
-
-
-@contextmanager
-def data_advice(data: Any, option: str, domain: str | None = None) -> Iterator[None]:
-    """Say in the refusal of data whose folder is missing how to get them.
-
-    data: settings of the data. option: names their folder. domain: whose configs without files are
-    an alternative.
-    """
-    try:
-        yield
-    except UserError as error:
-        recipes.advise(error)
-        folder = getattr(getattr(data, "source", None), "directory", None)
-        if folder is None or Path(folder).expanduser().exists() or option in str(error):
-            raise
-        known = catalogue.of_folder(folder)
-        fetch = f" (`triptych data fetch {known.name}` downloads them)" if known else ""
-        free = sorted(configs.without_files(domain), key=len)[:3] if domain else []
-        listed = f"such as {', '.join(free)}; `triptych configs {domain}` marks them with *"
-        others = f", or take a config that reads no files ({listed})" if free else ""
-        raise UserError(
-            f"{error}; set {option} to the folder of your data{fetch}{others}"
-        ) from error
-
-
-@dataclass(frozen=True)
-class FolderCommand:
-    """A command whose work is one method of a `TrainedModel`."""
-
-    name: str
-    method: str
-    """Takes the options, the folder and a factory of progress displays; returns a sentence."""
-    advice: str
-    """What to do where memory runs out."""
-
-    def parser(self, domain: Domain) -> ArgumentParser:
-        """Return the parser of the options."""
-        return options_parser(self.name, domain)
-
-    def run(self, domain: Domain, arguments: Sequence[str]) -> int:
-        """Write the files and print one sentence about them; raises UserError for bad input."""
-        options, overwrite = read_options(self.name, domain, arguments)
-        out = OutputFolder(options.out, overwrite=overwrite)
-        out.check_free(options.output_names())
-        write = getattr(open_model(domain, options), self.method)
-
-        from triptych.training.engine.devices import out_of_memory_advice
-
-        with out_of_memory_advice(self.advice):
-            print(write(options, out, ProgressLine), file=sys.stderr)
-        return 0
-
-
-SAMPLE = FolderCommand("sample", "write_samples", "lower --count or use --device cpu")
-ATTENTION = FolderCommand("attention", "write_attention", "use --device cpu")

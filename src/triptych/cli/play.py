@@ -2,44 +2,43 @@
 
 from __future__ import annotations
 
-import argparse
 import socket
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 
 from triptych import pretrained
-from triptych.cli.main import PLUGIN_HELP, plain_parser
+from triptych.cli.options import read_options
+from triptych.domains.options import PluginOptions, written
 from triptych.errors import UserError
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command."""
-    parser = plain_parser(
-        "play",
-        "Serve trained models to the browser of this machine: translate a sentence, "
-        "finish a drawing, harmonise a melody, continue a text. It needs no network, and no other "
-        "machine can open the pages. Ctrl-C ends it.",
-    )
-    parser.add_argument(
+@dataclass(frozen=True, kw_only=True)
+class Options(PluginOptions):
+    """Serve trained models to the browser of this machine.
+
+    Translate a sentence, finish a drawing, harmonise a melody, continue a text. It needs no
+    network, and no other machine can open the pages. Ctrl-C ends it.
+    """
+
+    checkpoint: list[str] | None = None
+    device: str = "auto"
+    """auto (a GPU where there is one), cpu or cuda."""
+    port: int | None = None
+    """Port of the server; null for the first free one from 7860 on."""
+    no_browser: bool = False
+
+    forms = written(
         "--checkpoint",
-        type=str,
+        "Checkpoint file of a model (.ckpt), or pretrained:NAME; may be given several times. By "
+        "default all models shipped with Triptych.",
         action="append",
         metavar="FILE",
-        help="Checkpoint file of a model (.ckpt), or pretrained:NAME; may be given several times. "
-        "By default all models shipped with Triptych.",
-    )
-    parser.add_argument(
-        "--device", type=str, default="auto", help="auto (a GPU where there is one), cpu or cuda."
-    )
-    parser.add_argument("--plugin", type=str, metavar="MODULE", help=PLUGIN_HELP)
-    parser.add_argument(
-        "--port", type=int, help="Port of the server; by default the first free one from 7860 on."
-    )
-    parser.add_argument(
-        "--no_browser", action="store_true", help="Print the address without opening a browser."
-    )
-    return parser
+    ) | written("--no_browser", "Print the address, open no browser.", action="store_true")
+
+    def checkpoints(self) -> list[str]:
+        return self.checkpoint or [f"{pretrained.PREFIX}{name}" for name in pretrained.names()]
 
 
 def check_port(port: int) -> None:
@@ -56,20 +55,14 @@ def check_port(port: int) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Serve the pages until Ctrl-C; raises UserError for bad input before a model is read."""
-    options = parser().parse_args(arguments)
+    options = read_options("play", arguments)
     if options.port is not None:
         check_port(options.port)
     if find_spec("gradio") is None:
         raise UserError('play needs gradio: pip install "triptych[play]"')
-    names = options.checkpoint or [f"{pretrained.PREFIX}{name}" for name in pretrained.names()]
+    names = options.checkpoints()
     if not names:
         raise UserError("no model is shipped with this installation; name one with --checkpoint")
-
-    from triptych.cli.options import check_checkpoint, import_plugin
-
-    for name in names:
-        check_checkpoint(name)
-    import_plugin(options.plugin)
 
     import triptych
     from triptych.tools.play import page_of

@@ -2,53 +2,44 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from triptych.cli.main import plain_parser
-from triptych.errors import UserError
+from triptych.cli.options import read_options
+from triptych.domains.options import OVERWRITE, CommandOptions, written
 from triptych.files.results import check_result_file
+from triptych.types import PositiveInt
 
 MOST_NAMED = 4
 """Runs whose names are the title of the page; the title of more runs is their number."""
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command."""
-    parser = plain_parser(
-        "report",
-        "Write one HTML file about a run, or about several side by side: settings, "
-        "curves, samples, attention, statistics and versions. It needs no network. Runs may be "
-        "unfinished.",
-    )
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="Folder of a run.")
-    parser.add_argument(
-        "--out", type=str, required=True, metavar="FILE", help="HTML file to write."
-    )
-    parser.add_argument(
-        "--title",
-        type=str,
-        help="Title of the page; by default the names of the runs, or the number of many.",
-    )
-    parser.add_argument(
-        "--steps",
-        type=int,
-        default=12,
-        metavar="N",
-        help="Largest number of validations of a run whose samples are shown, evenly spaced with "
-        "the first and the last.",
-    )
-    parser.add_argument("--overwrite", action="store_true", help="Replace an existing --out.")
-    return parser
+@dataclass(frozen=True, kw_only=True)
+class Options(CommandOptions):
+    """Write one HTML file about a run, or about several side by side.
+
+    It has settings, curves, samples, attention, statistics and versions, and needs no network. Runs
+    may be unfinished.
+    """
+
+    runs: list[str]
+    out: str
+    """HTML file to write."""
+    title: str | None = None
+    """Title of the page; null for the names of the runs, or the number of many."""
+    steps: PositiveInt = 12
+    """Largest number of validations of a run whose samples are shown, evenly spaced with the first
+    and the last."""
+    overwrite: bool = False
+
+    forms = OVERWRITE | written("runs", "Folder of a run.", nargs="+", metavar="RUN")
 
 
 def run(arguments: Sequence[str]) -> int:
     """Write the page; raises UserError before the file is written."""
-    options = parser().parse_args(arguments)
-    if options.steps < 1:
-        raise UserError(f"--steps must be at least 1, got {options.steps}")
+    options = read_options("report", arguments)
     out = check_result_file(options.out, "out", replaces=options.overwrite)
 
     from triptych.files.results import write_atomically

@@ -5,11 +5,13 @@ Imports nothing heavy.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from triptych import domains, pretrained
-from triptych.cli.main import COMMANDS, plain_parser
+from triptych.cli.main import COMMANDS
+from triptych.cli.options import parser_of, read_options
+from triptych.domains.options import CommandOptions, written
 from triptych.errors import UserError
 from triptych.files.progress import aligned
 from triptych.tools import configs
@@ -18,17 +20,17 @@ from triptych.tools import configs
 class Pretrained:
     """`triptych pretrained [NAME]`: the shipped models, or the model card of one."""
 
-    @staticmethod
-    def parser() -> argparse.ArgumentParser:
-        """Return the parser of the command."""
-        parser = plain_parser(
-            "pretrained",
-            "Without a name: one line for each model shipped with Triptych. With a name: its model "
-            "card, with training data, scores, terms of use and limits. Every option that takes a "
-            "checkpoint also takes pretrained:NAME.",
-        )
-        parser.add_argument("name", nargs="?", metavar="NAME", help="Name of a model.")
-        return parser
+    @dataclass(frozen=True, kw_only=True)
+    class Options(CommandOptions):
+        """List the models shipped with Triptych, or print the model card of one.
+
+        The card has training data, scores, terms of use and limits. Every option that takes a
+        checkpoint also takes pretrained:NAME.
+        """
+
+        name: str | None = None
+
+        forms = written("name", "Name of a model.", nargs="?", metavar="NAME")
 
     @staticmethod
     def names() -> list[str]:
@@ -38,7 +40,7 @@ class Pretrained:
     @staticmethod
     def run(arguments: Sequence[str]) -> int:
         """Print the list or a model card; UserError for an unknown name."""
-        name = Pretrained.parser().parse_args(arguments).name
+        name = read_options("pretrained", arguments).name
         if name is not None:
             print(pretrained.read_card(name), end="")
             return 0
@@ -55,18 +57,17 @@ class Pretrained:
 class Configs:
     """`triptych configs [DOMAIN | DOMAIN/NAME]`: the shipped settings files, or the text of one."""
 
-    @staticmethod
-    def parser() -> argparse.ArgumentParser:
-        """Return the parser of the command."""
-        parser = plain_parser(
-            "configs",
-            "Without a word: one line for each settings file shipped with Triptych. With a domain: "
-            "those of the domain. With DOMAIN/NAME: the text of the file, to change a copy of it: "
-            "triptych configs image/digits > my-digits.yaml. `triptych train DOMAIN --config NAME` "
-            "takes the name in place of a file.",
-        )
-        parser.add_argument("name", nargs="?", metavar="NAME", help="DOMAIN or DOMAIN/NAME.")
-        return parser
+    @dataclass(frozen=True, kw_only=True)
+    class Options(CommandOptions):
+        """List the settings files shipped with Triptych, those of a domain, or print one.
+
+        To change a copy of one: triptych configs image/digits > my-digits.yaml. `triptych train
+        DOMAIN --config NAME` takes the name in place of a file.
+        """
+
+        name: str | None = None
+
+        forms = written("name", "DOMAIN or DOMAIN/NAME.", nargs="?", metavar="NAME")
 
     @staticmethod
     def names() -> list[str]:
@@ -77,7 +78,7 @@ class Configs:
     @staticmethod
     def run(arguments: Sequence[str]) -> int:
         """Print the list or a file; UserError for an unknown name."""
-        name, known = Configs.parser().parse_args(arguments).name, domains.names()
+        name, known = read_options("configs", arguments).name, domains.names()
         if name is not None and name not in known:
             print(text_of(name), end="")
             return 0
@@ -103,27 +104,24 @@ def text_of(name: str) -> str:
 class Completion:
     """`triptych completion SHELL`: a script that completes commands, names and options."""
 
-    @staticmethod
-    def parser() -> argparse.ArgumentParser:
-        """Return the parser of the command."""
-        parser = plain_parser(
-            "completion",
-            "Print a script that completes commands, domains, names of configs and options at a "
-            "TAB. It is made in some seconds from this version's options; make it again after an "
-            "update.",
-        )
-        parser.epilog = (
-            "bash: triptych completion bash > ~/.local/share/bash-completion/completions/triptych; "
-            "zsh: triptych completion zsh > a folder of $fpath/_triptych; fish: triptych "
-            "completion fish > ~/.config/fish/completions/triptych.fish"
-        )
-        parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="Shell of the script.")
-        return parser
+    @dataclass(frozen=True, kw_only=True)
+    class Options(CommandOptions):
+        """Print a script that completes commands, domains, names of configs and options at a TAB.
+
+        It is made in some seconds from this version's options; make it again after an update. bash:
+        triptych completion bash > ~/.local/share/bash-completion/completions/triptych; zsh:
+        triptych completion zsh > a folder of $fpath/_triptych; fish: triptych completion fish >
+        ~/.config/fish/completions/triptych.fish
+        """
+
+        shell: str
+
+        forms = written("shell", "Shell of the script.", choices=["bash", "zsh", "fish"])
 
     @staticmethod
     def run(arguments: Sequence[str]) -> int:
         """Print the script; raises UserError where the library shtab is missing."""
-        shell = Completion.parser().parse_args(arguments).shell
+        shell = read_options("completion", arguments).shell
         try:
             import shtab
         except ImportError as error:
@@ -132,5 +130,5 @@ class Completion:
             ) from error
         from triptych.tools.completion import command_line
 
-        print(shtab.complete(command_line(COMMANDS), shell))
+        print(shtab.complete(command_line(COMMANDS, parser_of), shell))
         return 0

@@ -1,81 +1,80 @@
-"""`triptych train DOMAIN`: train a model from a settings file, with options that override it."""
+"""Commands of settings files: `triptych train`, `pack`, `complexity` and `new-run`."""
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from argparse import SUPPRESS
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from importlib import import_module
+from typing import Any, Literal
 
-from jsonargparse import ArgumentParser, Namespace
+import yaml
 
-from triptych.cli.options import check_checkpoint, data_advice
+from triptych.cli.models import data_advice
+from triptych.cli.options import check_checkpoint, read_options, read_run
 from triptych.config.files import read_settings_file
-from triptych.config.messages import Locate
-from triptych.config.schema import (
-    build,
-    hide_group_options,
-    parse_settings,
-    parser_for,
-    prefer_int,
-    split_config,
-)
+from triptych.config.schema import split_config
 from triptych.domains.base import Domain
+from triptych.domains.options import CommandOptions, written
 from triptych.errors import UserError
+from triptych.files.progress import ProgressLine
+from triptych.files.results import (
+    OutputFolder,
+    check_result_file,
+    json_bytes,
+    write_atomically,
+)
+from triptych.tools import configs
+from triptych.tools.complexity import CostOptions
+from triptych.tools.new_run.data import Setting
 
 BATCH_SIZES = ("batch_size", "max_tokens", "evaluation_batch_size")
 """Names that domains give to the size of a batch."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Options(CommandOptions):
+    """Train a model.
+
+    Every setting below is also a key of the settings file: --run.seed 8 is seed: 8 under run.
+    """
+
+    resume: bool | Literal["auto"] = False
+
+    forms = written(
+        "--resume",
+        "Continue the run of this name from its last good checkpoint, with the same order of the "
+        "data; without it an existing run is never changed. auto: continue the run if it has a "
+        "checkpoint, begin it otherwise. (default: off)",
+        nargs="?",
+        const=True,
+        choices=[True, "auto"],
+        metavar="auto",
+        default=SUPPRESS,  # no setting of the run, so --print_config leaves it out
+    )
+
+
 def run(domain: Domain, arguments: Sequence[str]) -> int:
     """Train and print the run's folder; raises UserError and TrainingStopped."""
-    config, values, _ = read_run("train", domain, arguments, parser)
+    config, options, trainer = read_run("train", arguments, domain)
 
     from triptych.files.reading import rank_and_world
     from triptych.training.engine.devices import out_of_memory_advice
-    from triptych.training.run import trainer
     from triptych.training.run.checks import trainer_settings
+    from triptych.training.run.trainer import train
 
     for sentence in unused_optimizer_settings(arguments, config.optim.optimizer):
         print(sentence, file=sys.stderr)
-    prepare, resume = partial(prepare_data, domain), values.get("resume", False)
-    if (initial := config.run.start.init_from) is not None and not resume:
+    if (initial := config.run.start.init_from) is not None and not options.resume:
         check_checkpoint(initial, "run.start.init_from")
+    prepare = partial(prepare_data, domain)
     with out_of_memory_advice(memory_advice(config)):
-        folder = trainer.train(
-            domain.name, config, prepare, trainer_settings(values["trainer"]), resume
-        )
+        folder = train(domain.name, config, prepare, trainer_settings(trainer), options.resume)
     if folder.exists() and rank_and_world()[0] == 0:
         print(f"the run is in {folder}", file=sys.stderr)
     return 0
-
-
-def read_run(
-    command: str,
-    domain: Domain,
-    arguments: Sequence[str],
-    make_parser: Callable[[Domain], ArgumentParser],
-) -> tuple[Any, Namespace, Locate]:
-    """Return the settings of a run, all values of the command line, and where a key was set.
-
-    Raises UserError, before heavy imports where there is no settings file or a slip in its YAML.
-    Arguments that ask for a text, such as --help, need no file.
-    """
-    wants_text = any(
-        a in ("-h", "--help") or a.startswith("--print_") or a.partition("=")[0].endswith(".help")
-        for a in arguments
-    )
-    paths, _ = split_config(arguments)
-    if not paths and not wants_text:
-        raise UserError(
-            f"{command} {domain.name} needs a settings file: triptych {command} {domain.name} "
-            f"--config FILE (`triptych configs {domain.name}` lists those that come with Triptych)"
-        )
-    for path in paths:
-        read_settings_file(path)
-    values, locate = parse_settings(make_parser(domain), arguments)
-    return build(domain.config_class(), values, locate=locate), values, locate
 
 
 def unused_optimizer_settings(arguments: Sequence[str], optimizer: Any) -> Iterator[str]:
@@ -109,73 +108,80 @@ def memory_advice(config: Any) -> str:
     )
 
 
-def parser(domain: Domain) -> ArgumentParser:
-    """Return the parser of the settings: data, model, optim, run, and Lightning's trainer."""
-    from pytorch_lightning import Trainer
-
-    from triptych.training.engine.devices import Precision
-    from triptych.training.run.checks import NOT_OPTIONS
-
-    settings = parser_for(
-        domain.config_class(),
-        prog=f"triptych train {domain.name}",
-        description=f"Train a model of the domain {domain.name}. Every setting below is also a key "
-        "of the settings file: --run.seed 8 is seed: 8 under run.",
-    )
-    settings.usage = "%(prog)s --config FILE [--run.seed 8 ...] [--trainer.max_steps 500 ...]"
-    settings.add_argument(
-        "--resume",
-        nargs="?",
-        const=True,
-        choices=[True, "auto"],
-        metavar="auto",
-        default=argparse.SUPPRESS,  # no setting of the run, so --print_config leaves it out
-        help="Continue the run of this name from its last good checkpoint, with the same order of "
-        "the data; without it an existing run is never changed. auto: continue the run if it has a "
-        "checkpoint, begin it otherwise. (default: off)",
-    )
-    settings.add_class_arguments(Trainer, "trainer", skip={*NOT_OPTIONS, "precision"})
-    settings.add_argument(
-        "--trainer.precision",
-        type=Precision,
-        default="auto",
-        help="Number formats of training; auto is bf16-mixed on hardware with bf16, else 32-true. "
-        "Validation computes in the format of the weights.",
-    )
-    prefer_int(settings)
-    if settings.groups is not None:
-        settings.groups["trainer"].title = "Arguments of Lightning's Trainer"
-    hide_group_options(settings)
-    return settings
-
-
 class Pack:
     """`triptych pack DOMAIN`: the data of a run in files that training maps into memory."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Options(CommandOptions):
+        """Write the data of a run into files that training maps into memory.
+
+        `--data.packed FOLDER` trains from them, for data larger than memory. The settings are those
+        of `triptych train`.
+        """
+
+        out: str | None = None
+        """New folder for the packed data; required."""
 
     @staticmethod
     def run(domain: Domain, arguments: Sequence[str]) -> int:
         """Write the packed data; raises UserError."""
-        config, values, _ = read_run("pack", domain, arguments, Pack.parser)
-        if "out" not in values:
+        config, options, _ = read_run("pack", arguments, domain)
+        if options.out is None:
             raise UserError(f"pack {domain.name} needs --out FOLDER, a new folder")
-        print(domain.pack(config, values["out"]), file=sys.stderr)
+        print(domain.pack(config, options.out), file=sys.stderr)
         return 0
 
+
+class Complexity:
+    """`triptych complexity DOMAIN`: what the model of a settings file and kinds of layers cost."""
+
+    Options = CostOptions
+
     @staticmethod
-    def parser(domain: Domain) -> ArgumentParser:
-        """Return the parser of `triptych train` with the folder to write."""
-        settings = parser(domain)
-        settings.prog = f"triptych pack {domain.name}"
-        settings.usage = "%(prog)s --config FILE --out FOLDER"
-        settings.description = (
-            f"Write the training and validation data of the domain {domain.name} into files that "
-            "training maps into memory (--data.packed FOLDER), for data larger than memory. The "
-            "settings are those of `triptych train`."
-        )
-        settings.add_argument(
-            "--out",
-            type=str,
-            default=argparse.SUPPRESS,  # no setting of the run
-            help="New folder for the packed data.",
-        )
-        return settings
+    def run(domain: Domain, arguments: Sequence[str]) -> int:
+        """Print the costs; raises UserError."""
+        config, options, _ = read_run("complexity", arguments, domain)
+        from triptych.tools.complexity.table import costs, plot
+
+        files, out = ("complexity.json", "complexity.png"), None
+        if options.out is not None:
+            out = OutputFolder(options.out, overwrite=False)
+            out.check_free(files)
+        task, train_loader, _ = prepare_data(domain, config)
+        rows, text = costs(task, next(iter(train_loader)), options, ProgressLine("measured layers"))
+        print(text)
+        if out is not None:
+            out.write(files[0], json_bytes([row._asdict() for row in rows]))
+            print(out.write(files[1], plot(rows)), file=sys.stderr)
+        return 0
+
+
+class NewRun:
+    """`triptych new-run DOMAIN`: a commented settings file for a user's own data."""
+
+    @staticmethod
+    def run(domain: Domain, arguments: Sequence[str]) -> int:
+        """Write the settings file and print what was found; raises UserError for bad input."""
+        options = read_options("new-run", arguments, domain)
+        out = check_result_file(options.out, "out", replaces=options.overwrite)
+
+        from triptych.tools.new_run.suggest import estimate, header_lines, suggested
+        from triptych.tools.new_run.template import fill
+
+        assert domain.description is not None
+        data = import_module(domain.description).describe(options)
+        template = configs.find(domain.name, data.template)
+        if template is None:
+            raise UserError(f"the config {data.template} does not come with this installation")
+        name = f"{domain.name}/{out.stem}"
+        settings = suggested(data) | {"run.name": Setting(name)}
+        text = template.read_text(encoding="utf-8")
+        for line in (*data.facts, *data.advice):
+            print(line, file=sys.stderr)
+        content = yaml.safe_load(fill(text, settings, []))
+        took = estimate(domain, content, options) if options.timed_steps else "not made"
+        header = header_lines(domain, data, options, name, took)
+        write_atomically(out, fill(text, settings, header).encode())
+        print(f"estimate: {took}", file=sys.stderr)
+        print(f"{out} is ready: triptych train {domain.name} --config {out}", file=sys.stderr)
+        return 0

@@ -8,9 +8,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
-from jsonargparse import ArgumentParser
-
-from triptych.cli.options import open_model, options_parser, read_options
+from triptych.cli.models import open_model
+from triptych.cli.options import read_options
 from triptych.domains.base import Domain, Translation
 from triptych.files.progress import ProgressLine
 from triptych.files.results import split_lines
@@ -22,18 +21,13 @@ CHUNK = 1 << 16
 """Bytes of one read: the capacity of a pipe on Linux."""
 
 
-def parser(domain: Domain) -> ArgumentParser:
-    """Return the parser of the options."""
-    return options_parser("translate", domain)
-
-
 def run(domain: Domain, arguments: Sequence[str]) -> int:
     """Translate standard input; raises UserError, before a line is read where possible.
 
     Lines are translated as soon as the input pauses, so that the command answers in a pipe whose
     writer waits.
     """
-    options, _ = read_options("translate", domain, arguments)
+    options = read_options("translate", arguments, domain)
     settings = options.arguments()
     # The model is opened first: a wrong checkpoint is refused before anyone has typed a sentence.
     translator = open_model(domain, options)

@@ -144,7 +144,8 @@ def sentences(parser: argparse.ArgumentParser, locate: Locate) -> Iterator[None]
     try:
         yield
     except argparse.ArgumentError as error:
-        known = {a.dest: hint for a, hint in typed_actions(parser) if a.option_strings}
+        options = ((a.dest, hint) for a, hint in typed_actions(parser) if a.option_strings)
+        known = {key: hint for key, hint in options if not key.startswith(("help", "print_"))}
         key, problem = _explain(str(error), known)
         raise UserError(f"{locate(key)}: {problem}") from error
 

@@ -21,7 +21,7 @@ import os
 import re
 import sys
 from abc import ABC
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -182,9 +182,16 @@ def _check_packages(hint: Any, plain: Any, packages: set[str], where: str) -> No
 
 
 def parser_for(
-    cls: type, *, prog: str, description: str, config: bool = True
+    *classes: type,
+    prog: str,
+    description: str | None,
+    config: bool = True,
+    skip: Iterable[str] = (),
 ) -> jsonargparse.ArgumentParser:
-    """Return a parser with every field of `cls` as an option, and `--config FILE` if asked for."""
+    """Return a parser with every field of the classes, but those to skip, as an option.
+
+    config: whether it has `--config FILE`, and a heading for each class.
+    """
     parser = jsonargparse.ArgumentParser(
         prog=prog, description=description, allow_abbrev=False, exit_on_error=False
     )
@@ -194,8 +201,9 @@ def parser_for(
             action="config",
             help="Settings file (YAML). Options override it, wherever they stand.",
         )
-    import_kinds(cls)  # the help lists them, and their short names are known
-    parser.add_class_arguments(cls, None, as_group=True)
+    for cls in classes:
+        import_kinds(cls)  # the help lists them, and their short names are known
+        parser.add_class_arguments(cls, None, as_group=config, skip={*skip})
     hide_group_options(parser)
     return parser
 

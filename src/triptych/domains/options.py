@@ -24,31 +24,58 @@ def counted(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
 
 
+def written(word: str, text: str, **arguments: Any) -> dict[str, dict[str, Any]]:
+    """Return a form for `CommandOptions.forms`; text: its help."""
+    return {word: {"help": text, **arguments}}
+
+
+OVERWRITE = written(
+    "--overwrite", "Replace result files that exist; otherwise they are kept.", action="store_true"
+)
+
+
 @dataclass(frozen=True, kw_only=True)
-class ModelOptions(Checked):
-    """Options of every command that uses a trained model."""
+class CommandOptions(Checked):
+    """Options of a command, `--field VALUE` each; docstrings are the texts of --help."""
+
+    forms: ClassVar[dict[str, dict[str, Any]]] = {}
+    """Fields that are written otherwise: a word without a name by its field, a flag by `--field`,
+    with the arguments of `add_argument`, see `written`."""
+
+    def input_files(self) -> dict[str, str]:
+        """Return the options that name a file to read, and what each file should be."""
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PluginOptions(CommandOptions):
+    """Options of every command that opens trained models."""
+
+    plugin: str | None = None
+    """Python module to import first, for a model with classes of its own, or to evaluate it on such
+    a source of data; a checkpoint by itself imports nothing outside Triptych."""
+
+    def checkpoints(self) -> list[str]:
+        """Return the checkpoints that are opened."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(PluginOptions):
+    """Options of every command that uses one trained model in a domain."""
 
     checkpoint: str
     """Checkpoint file of the model (.ckpt), folder of `triptych export`, or pretrained:NAME."""
     device: str = "auto"
     """auto (a GPU where there is one), cpu, cuda or cuda:1."""
-    plugin: str | None = None
-    """Python module to import first, for a model with classes of its own, or to evaluate it on such
-    a source of data; a checkpoint by itself imports nothing outside Triptych."""
 
-    description: ClassVar[str]
-    """What the command does; one sentence for its --help."""
-    overwrite_help: ClassVar[str | None] = None
-    """Help text of --overwrite; None for a command without it."""
+    def checkpoints(self) -> list[str]:
+        return [self.checkpoint]
 
     def arguments_of(self, function: Callable[..., Any]) -> dict[str, Any]:
         """Return the options that have the name of a function's parameter, by name."""
         names = inspect.signature(function).parameters.keys() & vars(self).keys()
         return {name: getattr(self, name) for name in names}
-
-    def input_files(self) -> dict[str, str]:
-        """Return the options that name a file to read, and what each file should be."""
-        return {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,14 +94,13 @@ class ScoreRequest(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(ScoreRequest, ModelOptions):
-    """Options of `triptych evaluate`."""
+    """Score a checkpoint on a split of its data."""
 
     json: str | None = None
     """File for the score as JSON; an existing file is replaced."""
     dtype: Dtype = "fp32"
     """Number format of the weights; bf16 and int8 are scored next to fp32, with the change."""
 
-    description = "Score a checkpoint on a split of its data."
     replaced_files: ClassVar[tuple[str, ...]] = ("json",)
     """Options that name a result file which replaces an existing one."""
     kept_files: ClassVar[tuple[str, ...]] = ()
@@ -99,10 +125,9 @@ class FolderOptions(ModelOptions):
 
     out: str
     """Folder for the results; created if missing."""
+    overwrite: bool = False
 
-    overwrite_help = (
-        "Replace files of the same names in the output folder; otherwise they are kept."
-    )
+    forms = OVERWRITE
 
     def output_names(self) -> list[str]:
         """Return the names of the result files, as far as the options determine them."""
@@ -126,7 +151,7 @@ class SamplingOptions(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class SampleOptions(SamplingOptions, FolderOptions):
-    """Options of `triptych sample`."""
+    """Sample from a trained model."""
 
     count: PositiveInt = 1
     """Number of samples."""
@@ -135,8 +160,6 @@ class SampleOptions(SamplingOptions, FolderOptions):
     compile: bool = False
     """Compile the decoding step with torch.compile, into a CUDA graph on a GPU; takes tens of
     seconds first. Not with int8."""
-
-    description = "Sample from a trained model."
 
     def arguments_of(self, function: Callable[..., Any]) -> dict[str, Any]:
         """As in `ModelOptions`; also those of `SampleKeywords` for a function with `options`."""
@@ -156,19 +179,21 @@ class SampleOptions(SamplingOptions, FolderOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionOptions(FolderOptions):
-    """Options of `triptych attention`."""
+    """Draw attention weights."""
 
     layer: PositiveInt | None = None
     """Layer whose attention is drawn, counted from 1; null for the last."""
     head: PositiveInt | None = None
     """Head whose attention is drawn, counted from 1; null for the mean of all heads."""
 
-    description = "Draw attention weights."
-
 
 @dataclass(frozen=True, kw_only=True)
-class NewRunOptions(Checked):
-    """Options of `triptych new-run`."""
+class NewRunOptions(CommandOptions):
+    """Look at your data and write a settings file for them, with comments.
+
+    It says what was found and has a size of model to begin with, and the time that the run takes on
+    this machine.
+    """
 
     data: str
     """Folder of your data."""
@@ -177,12 +202,9 @@ class NewRunOptions(Checked):
     timed_steps: NonNegativeInt = 3
     """Training steps that are timed on this machine for an estimate of the run's length; 0 for no
     estimate, which leaves the data unread but for the look at them."""
+    overwrite: bool = False
 
-    description: ClassVar[str] = (
-        "Look at your data and write a settings file for them, with comments: what was found, a "
-        "size of model to begin with, and the time that the run takes on this machine."
-    )
-    overwrite_help: ClassVar[str | None] = "Replace an existing --out."
+    forms = OVERWRITE
 
 
 def check_layer_and_head(

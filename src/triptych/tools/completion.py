@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin
 
 from triptych import domains, pretrained
@@ -21,24 +21,27 @@ FILES = ("data", "out", "json", "given", "complete", "mask", "upscale", "melody"
 PATH_ENDINGS = ("directory", "file", "files", "packed", "init_from", "word_vectors")
 
 
-def command_line(commands: Mapping[str, Any]) -> argparse.ArgumentParser:
+def command_line(
+    commands: Mapping[str, Any], parser_of: Callable[..., argparse.ArgumentParser]
+) -> argparse.ArgumentParser:
     """Return one parser of all commands, with their domains as inner commands.
 
-    commands: rows of the table in `triptych.cli.main`, by name.
+    commands: rows of the table in `triptych.cli.main`, by name. parser_of: returns the parser of a
+    command, of its name and domain.
     """
     root = argparse.ArgumentParser(prog="triptych")
     root.add_argument("--version", action="version", version="")
     added = root.add_subparsers()
     for command in commands.values():
-        module = command.load()
         about: dict[str, Any] = {"help": command.help.replace("%", "%%"), "add_help": False}
         if not command.needs_domain:
-            names = module.names() if hasattr(module, "names") else []
-            added.add_parser(command.name, parents=[_with_values(module.parser(), names)], **about)
+            names: Sequence[str] = getattr(command.load(), "names", tuple)()
+            parser = _with_values(parser_of(command.name), names)
+            added.add_parser(command.name, parents=[parser], **about)
             continue
         offering = command.domains()
         parsers = {
-            name: _with_values(module.parser(domains.find_domain(name)), domain=name)
+            name: _with_values(parser_of(command.name, domains.find_domain(name)), domain=name)
             for name in offering
         }
         only = [*parsers.values()] if len(offering) == 1 else []  # the domain may be left out
@@ -58,10 +61,6 @@ def _with_values(
     import shtab
 
     for action, hint in typed_actions(parser):
-        if isinstance(action.choices, Mapping):
-            for inner in action.choices.values():
-                _with_values(inner, names)
-            continue
         if action.help not in (None, argparse.SUPPRESS):
             short = " ".join(str(action.help).split()).partition(". ")[0]
             action.help = short.replace("%%", "%").replace("%", "%%")

@@ -12,7 +12,7 @@ from triptych.types import PositiveInt, Seed
 
 @dataclass(frozen=True, kw_only=True)
 class GanSampleOptions(FolderOptions):
-    """Options of `triptych sample gan`."""
+    """Generate images from noise."""
 
     out: str
     """Folder for grid.png and one PNG per image; created if missing."""
@@ -23,17 +23,13 @@ class GanSampleOptions(FolderOptions):
     label: int | None = None
     """Class of the images, a number from 0, for class-conditional models; null for all in turn."""
 
-    description = "Generate images from noise."
-
     def output_names(self) -> list[str]:
         return [GRID, *map(SAMPLE.format, range(self.count))]
 
 
 @dataclass(frozen=True, kw_only=True)
 class GanAttentionOptions(PixelOptions):
-    """Options of `triptych attention gan`."""
-
-    description = "Generate an image and draw where the generator looks at some of its pixels."
+    """Generate an image and draw where the generator looks at some of its pixels."""
 
 
 class GanDomain(Domain):

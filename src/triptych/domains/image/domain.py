@@ -19,7 +19,7 @@ PICTURES = "a picture, or a folder of pictures"
 
 @dataclass(frozen=True, kw_only=True)
 class ImageEvaluateOptions(EvaluateOptions):
-    """Options of `triptych evaluate image`."""
+    """Score a model of images on a split of its data."""
 
     mask: str | None = None
     """Pixels, as in `sample`, whose likelihood given all others is reported too; the others must
@@ -66,7 +66,7 @@ class ImageEvaluateOptions(EvaluateOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ImageSampleOptions(SampleOptions):
-    """Options of `triptych sample image`."""
+    """Sample images, also from given pixels or from small images."""
 
     out: str
     """Folder for grid.png and one PNG per image; created if missing."""
@@ -112,12 +112,10 @@ class ImageSampleOptions(SampleOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ImageAttentionOptions(PixelOptions, AttentionOptions):
-    """Options of `triptych attention image`."""
+    """Sample an image and draw the attention weights that predicted some of its pixels.
 
-    description = (
-        "Sample an image and draw the attention weights that predicted some of its pixels, "
-        "with the query block and the memory block of each."
-    )
+    The query block and the memory block of each are drawn too.
+    """
 
 
 def mask_file(mask: str | None) -> dict[str, str]:

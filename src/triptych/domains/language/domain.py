@@ -25,7 +25,7 @@ class LanguageScoreRequest(ScoreRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageEvaluateOptions(LanguageScoreRequest, EvaluateOptions):
-    """Options of `triptych evaluate language`."""
+    """Score a model of text on a split of its data."""
 
     def report(self, result: dict[str, Any]) -> list[str]:
         lines = []
@@ -37,7 +37,10 @@ class LanguageEvaluateOptions(LanguageScoreRequest, EvaluateOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageSampleOptions(SampleOptions):
-    """Options of `triptych sample language`."""
+    """Write texts with a next-token model, fill masks with a masked-token model, or label lines.
+
+    Lines are labelled by a model of a task with labels.
+    """
 
     out: str
     """Folder for one .txt per text; created if missing."""
@@ -53,11 +56,6 @@ class LanguageSampleOptions(SampleOptions):
     """File with an example a line, its texts between tabs, - for standard input; a model of a task
     with labels writes the label and the probability of each into labels.tsv."""
 
-    description = (
-        "Write texts with a next-token model, fill masks with a masked-token model, or label lines "
-        "with a model of a task with labels."
-    )
-
     def input_files(self) -> dict[str, str]:
         if self.lines == STANDARD_INPUT:
             return {}
@@ -71,7 +69,7 @@ class LanguageSampleOptions(SampleOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageNewRunOptions(NewRunOptions):
-    """Options of `triptych new-run language`."""
+    """Look at your texts and write a settings file for them, with comments."""
 
     data: str
     """Text file with one sentence a line, or folder of .txt files, of which names such as train.txt

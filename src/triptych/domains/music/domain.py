@@ -63,7 +63,7 @@ class MusicScoreRequest(ScoreRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class MusicEvaluateOptions(MusicScoreRequest, EvaluateOptions):
-    """Options of `triptych evaluate music`."""
+    """Score a model of music on a split of its data."""
 
     by_position: str | None = None
     """File for the nats per token of each position in the window as JSON, which scripts/length_plot
@@ -92,7 +92,7 @@ class MusicEvaluateOptions(MusicScoreRequest, EvaluateOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class MusicSampleOptions(SampleOptions, ConstraintOptions):
-    """Options of `triptych sample music`."""
+    """Sample pieces of music, also from given notes."""
 
     out: str
     """Folder for one .mid, .wav and .png per piece; created if missing."""
@@ -142,7 +142,10 @@ class MusicSampleOptions(SampleOptions, ConstraintOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class MusicAttentionOptions(AttentionOptions):
-    """Options of `triptych attention music`."""
+    """Draw the attention weights that predicted a note.
+
+    They are drawn as arcs over the piano roll, and for each head over time.
+    """
 
     out: str
     """Folder for attention.png, attention.json and piece.mid; created if missing."""
@@ -155,11 +158,6 @@ class MusicAttentionOptions(AttentionOptions):
     at: NonNegativeFloat | None = None
     """Time in seconds; the predicted note is the first one from then on, null for the last note of
     the piece."""
-
-    description = (
-        "Draw the attention weights that predicted a note: arcs over the piano roll, and each head "
-        "over time."
-    )
 
     def input_files(self) -> dict[str, str]:
         return {"primer": "a MIDI file"}

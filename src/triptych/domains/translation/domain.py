@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from triptych.domains.base import Domain
 from triptych.domains.options import (
+    OVERWRITE,
     AttentionOptions,
     EvaluateOptions,
     ModelOptions,
@@ -100,14 +101,15 @@ class TranslationScoreRequest(SearchOptions, ScoreRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationEvaluateOptions(TranslationScoreRequest, EvaluateOptions):
-    """Options of `triptych evaluate translation`."""
+    """Score a translation model on a split of its data."""
 
     hypotheses: str | None = None
     """File for the translations, one a line in the order of the split, as `sacrebleu REF -i FILE`
     reads them; an existing file is kept unless --overwrite is given."""
+    overwrite: bool = False
 
     kept_files: ClassVar[tuple[str, ...]] = ("hypotheses",)
-    overwrite_help = "Replace an existing file of --hypotheses."
+    forms = OVERWRITE
 
     def result_files(self, result: dict[str, Any]) -> dict[str, bytes]:
         lines = result["details"].pop("hypotheses")
@@ -116,15 +118,13 @@ class TranslationEvaluateOptions(TranslationScoreRequest, EvaluateOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationTranslateOptions(TranslationRequest, ModelOptions):
-    """Options of `triptych translate`."""
+    """Translate lines (UTF-8) from standard input to standard output, in order.
+
+    A line is translated as soon as the input pauses.
+    """
 
     dtype: Dtype = "fp32"
     """Number format of the weights; bf16 and int8 are faster and may change some translations."""
-
-    description = (
-        "Translate lines (UTF-8) from standard input to standard output, in order and as soon as "
-        "the input pauses."
-    )
 
     def arguments(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(TranslationRequest)}
@@ -132,7 +132,7 @@ class TranslationTranslateOptions(TranslationRequest, ModelOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationAttentionOptions(AttentionOptions):
-    """Options of `triptych attention translation`."""
+    """Translate lines and draw the attention weights between source and translation of each."""
 
     out: str
     """Folder for one .png per sentence and for attention.json; created if missing. A model that
@@ -144,10 +144,6 @@ class TranslationAttentionOptions(AttentionOptions):
     beam: PositiveInt = SearchOptions.beam
     """Number of hypotheses in beam search, 1 for greedy search."""
 
-    description = (
-        "Translate lines and draw, for each, the attention weights between source and translation."
-    )
-
     def input_files(self) -> dict[str, str]:
         return {"input": "a text file with one sentence a line"}
 
@@ -157,7 +153,7 @@ class TranslationAttentionOptions(AttentionOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationNewRunOptions(NewRunOptions):
-    """Options of `triptych new-run translation`."""
+    """Look at your sentences and write a settings file for them, with comments."""
 
     data: str
     """Folder of two text files whose lines belong together, such as train.fr and train.en, also

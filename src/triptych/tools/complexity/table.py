@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ import torch
 
 from triptych.files.drawing import COLOURS, new_figure, png
 from triptych.files.progress import aligned
+from triptych.tools.complexity import CostOptions
 from triptych.tools.complexity.layers import UNREACHABLE, LayerKind, layer_kinds
 from triptych.tools.complexity.measure import (
     ModelCost,
@@ -21,7 +21,7 @@ from triptych.tools.complexity.measure import (
     width_and_heads,
 )
 from triptych.training.engine.module import TrainingModule
-from triptych.types import Checked, IntAboveOne, PositiveInt, Progress
+from triptych.types import Progress
 
 REPEATS = 5
 """Timed calls, of which the median counts."""
@@ -35,29 +35,6 @@ PANELS = (
 """Fields of a row that are plotted, and their titles."""
 LENGTHS = (128, 256, 512, 1024, 2048, 4096)
 """Lengths that are measured, in positions."""
-MAX_LENGTH = 32_768
-"""Longest sequence; the kept tensors of full attention take many gigabytes beyond it."""
-
-
-@dataclass(frozen=True)
-class CostOptions(Checked):
-    """Options of `triptych complexity` besides the settings of a run."""
-
-    length: PositiveInt | None = None
-    """Length of the sequence of the table; null for the longest one of a batch of the data."""
-    window: IntAboveOne = 128
-    """Largest number of positions that a query of local attention reads (r)."""
-    kernel: IntAboveOne = 3
-    """Width of the convolution (k)."""
-    measure: bool = False
-    """Time all layers over lengths from 128 to 4,096 on this machine."""
-    out: str | None = None
-    """New folder for the table as JSON and the plot over the lengths."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.length is not None and self.length > MAX_LENGTH:
-            raise ValueError(f"length must be at most {MAX_LENGTH}, got {self.length}")
 
 
 class Row(NamedTuple):

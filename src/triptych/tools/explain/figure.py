@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
+from triptych.domains.options import OVERWRITE, PluginOptions, written
 from triptych.errors import UserError, meant
 from triptych.tools.explain import figures
-from triptych.types import Checked, NonNegativeInt, PositiveInt, Seed
+from triptych.types import NonNegativeInt, PositiveInt, Seed
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -29,16 +30,15 @@ MODELS = {"translation": "pretrained:multi30k-en-de", "image": "pretrained:mnist
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExplainOptions(Checked):
-    """Options of `triptych explain`."""
+class ExplainOptions(PluginOptions):
+    """Draw figures of the lectures from the project's classes; `triptych explain` lists them."""
 
+    name: str = ALL
     out: str | None = None
     """Folder for the figures; needed for all but texts, which are printed without it."""
     checkpoint: str | None = None
     """Checkpoint (.ckpt), or pretrained:NAME, for the figures that show a trained model; null for
     the figure's own pretrained model."""
-    plugin: str | None = None
-    """Python module to import first, for a model with classes of its own."""
     sentence: str | None = None
     """Sentence to translate; null for an example in the language of the model."""
     layer: PositiveInt | None = None
@@ -48,11 +48,14 @@ class ExplainOptions(Checked):
     class of a model with fewer."""
     seed: Seed = 0
     """Seed of sampling and of random examples."""
+    overwrite: bool = False
 
-    description: ClassVar[str] = (
-        "Draw figures of the lectures from the project's classes; `triptych explain` lists them."
+    forms = OVERWRITE | written(
+        "name", f"Name of a figure, or {ALL} for every one.", metavar="NAME"
     )
-    overwrite_help: ClassVar[str] = "Replace figures of the same names in --out."
+
+    def checkpoints(self) -> list[str]:
+        return [] if self.checkpoint is None else [self.checkpoint]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,7 +99,8 @@ class LectureFigure:
         """Raise UserError for an option that the figure does not read."""
         reads = {"out", *self._options(), *(("checkpoint", "plugin") if self.domain else ())}
         for option, value in vars(options).items():
-            if option not in reads and value != getattr(ExplainOptions, option):
+            always = option in ("name", "overwrite")
+            if not always and option not in reads and value != getattr(ExplainOptions, option):
                 name, given = Path(self.file).stem, ", ".join(f"--{one}" for one in sorted(reads))
                 raise UserError(f"the figure {name} has no option --{option}; expected {given}")
 
