@@ -35,6 +35,15 @@ def test_far_distances_and_times_share_the_last_vector() -> None:
     assert [int(term) for term in seen] == [5, 3]
 
 
+def test_each_learned_vector_belongs_to_a_relation() -> None:
+    relate = bias_of(max_distance=5, n_voices=2, max_time=3, n_pitches=4)
+    position, classes = torch.arange(12), relate.token_classes(torch.arange(-1, 6))
+    pairs = relate.index(position.unsqueeze(1), position)
+    read = [*pairs, relate.token_index(classes.unsqueeze(1), classes)]
+    for index, vectors in zip(read, [*relate.tables(), relate.token_table()], strict=True):
+        assert index.unique().tolist() == list(range(vectors.shape[1]))
+
+
 def test_the_bias_is_the_query_times_the_vectors_of_its_relations() -> None:
     relate = bias_of(max_distance=9, n_voices=2, max_time=4, n_pitches=5)
     q = torch.randn(1, 2, 7, 3, dtype=torch.float64)

@@ -10,7 +10,7 @@ from decoders import D
 from test_translators import EXACT, V, batch, recurrent
 from torch import Tensor
 
-from triptych.core.models.recurrent import Recurrence
+from triptych.core.models.recurrent import Recurrence, recurrent_layers
 from triptych.core.state import Memory
 
 
@@ -67,6 +67,20 @@ def test_the_equations_one_number_at_a_time(score: str) -> None:
     found, own, _ = each.attention(source, target)
     assert own is None
     torch.testing.assert_close(found[0, 0], torch.tensor(alignments, dtype=torch.float64), **EXACT)
+
+
+def test_dropout_lies_between_the_layers_of_a_stack() -> None:
+    for n_layers in (1, 2, 3):
+        layers, x = recurrent_layers("gru", 3, 4, n_layers, 0.5).train(), torch.randn(2, 5, 3)
+        assert torch.equal(layers(x)[0], layers(x)[0]) == (n_layers == 1)
+
+
+def test_the_decoder_has_one_attention_however_many_layers() -> None:
+    each, (source, _, target) = recurrent(), batch()
+    assert each.decoder.layers.num_layers == 2
+    assert each.n_layers == 1
+    one, last = (each.attention(source[:1], target[:1], layer) for layer in (each.n_layers, None))
+    assert torch.equal(one.cross, last.cross)
 
 
 def test_a_recurrent_state_cannot_go_back() -> None:

@@ -42,6 +42,14 @@ def test_a_pass_of_resampling_keeps_the_exact_distribution(temperature: float) -
     assert_distributed_as(found, exact)
 
 
+def test_the_positions_of_all_passes_are_the_work_of_resampling() -> None:
+    values, seen = torch.zeros(1, 6, dtype=torch.int64), list[tuple[int, int]]()
+    known = Given(values, torch.tensor([[False, True, False, True, True, False]]))
+    request = SampleRequest(given=known, progress=lambda done, of: seen.append((done, of)))
+    resample(categorical(), request, passes=3, block=1)
+    assert seen == [(p * 6 + position, 18) for p in range(3) for position in (1, 3, 6)]
+
+
 def test_known_values_come_back_unchanged_in_each_row() -> None:
     config = TransformerConfig(
         n_layers=1, d_model=D, n_heads=3, feed_forward=GELU(16), attention=Local2D(2, 2, 1, 1)
