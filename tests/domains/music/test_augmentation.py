@@ -15,7 +15,7 @@ from triptych.domains.music.data import (
 )
 from triptych.domains.music.midi import MAX_SECONDS
 from triptych.domains.music.model import ModelConfig, MusicSettings
-from triptych.domains.music.notes import SILENT, stretch
+from triptych.domains.music.notes import SILENT
 from triptych.domains.music.sources.base import Piece
 from triptych.domains.music.tokenizers.chorales import HIGHEST, LOWEST, ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import PIANO_HIGHEST, PIANO_LOWEST, EventTokenizer
@@ -35,7 +35,7 @@ def vary_notes(notes, settings, generator):
     moved = replace(notes, pitch=notes.pitch + draw(shifts, generator))
     last = notes.release.max(initial=0.0)
     factors = [f for f in settings.stretch if f <= 1 or last * f <= MAX_SECONDS]
-    return stretch(moved, draw(factors or [1.0], generator))
+    return EventTokenizer().stretched(moved, [draw(factors or [1.0], generator)])[0]
 
 
 def transpose_grid(grid, settings, generator):
@@ -91,7 +91,7 @@ def test_crops_are_those_of_the_slow_form(tokenizer, augmentation, busy_piece, s
 @pytest.mark.parametrize("factor", [0.5, 0.95, 1.025, 2.0])
 def test_stretching_moves_all_times_and_stays_encodable(busy_piece, sounding, factor):
     notes = sounding(busy_piece(1))
-    longer = stretch(notes, factor)
+    (longer,) = EventTokenizer().stretched(notes, [factor])
     assert longer.onset[-1] == pytest.approx(notes.onset[-1] * factor)
     ids = encode_notes(longer)
     again = decode_notes(ids)

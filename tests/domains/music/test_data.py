@@ -20,7 +20,6 @@ from triptych.domains.music.data import (
 from triptych.domains.music.domain import DOMAIN
 from triptych.domains.music.model import ModelConfig
 from triptych.domains.music.notes import Notes
-from triptych.domains.music.notes import stretch as stretch_notes
 from triptych.domains.music.sources.base import Piece
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import END, NOTE_OFF, SYMBOLS, EventTokenizer
@@ -93,8 +92,8 @@ def test_a_pack_holds_ids_speeds_and_pitches(tmp_path, monkeypatch, chunk):
     found, kind = Pack(tmp_path, "music"), EventTokenizer()
     first, second, third = (piece.content for piece in Three().load("train", kind))
     contents = [
-        first, stretch_notes(first, 0.5), stretch_notes(first, 2), second,
-        stretch_notes(second, 0.5), third, stretch_notes(third, 0.5), stretch_notes(third, 2),
+        first, *kind.stretched(first, [0.5, 2]), second,
+        *kind.stretched(second, [0.5]), third, *kind.stretched(third, [0.5, 2]),
     ]  # fmt: skip
     rows = [row.tolist() for row in found.ragged("tokens")]
     assert rows == [kind.tokens(content).tolist() for content in contents]
@@ -144,31 +143,6 @@ def test_large_windows_are_scored_few_at_a_time():
     assert max(len(batch.values) for batch in batches) == 2
 
 
-def test_chorale_crops_start_at_bars_and_know_the_token_before():
-    pieces = chorales([100, 70])
-    heard = texts(pieces)
-    config = settings(augmentation=Augmentation(transpose=0), batch_size=4)
-    loader = crops(pieces, config, seed=1)
-    starts = set()
-    for _ in range(12):
-        for batch in loader:
-            for values, previous in zip(batch.values.numpy(), batch.previous.numpy(), strict=True):
-                row = values[values != PADDING]
-                found = [
-                    (number, start)
-                    for number, text in enumerate(heard)
-                    for start in range(0, len(text), 64)
-                    if len(text[start : start + 128]) == len(row)
-                    and (text[start : start + 128] == row).all()
-                ]
-                assert len(found) == 1
-                number, start = found[0]
-                assert previous == (heard[number][start - 1] if start else NO_PREVIOUS)
-                starts.add((number, start))
-    # 400 tokens need starts to 320 so that all are heard, 280 tokens to 192.
-    assert starts == {(0, s) for s in range(0, 321, 64)} | {(1, s) for s in range(0, 193, 64)}
-
-
 def test_every_token_can_be_in_a_crop():
     generator = torch.Generator().manual_seed(0)
     config = DataConfig(Chorales(), sequence_length=128)
@@ -181,21 +155,6 @@ def test_every_token_can_be_in_a_crop():
             assert start < 4 * n_steps
             reached |= set(range(start, min(4 * n_steps, start + 128)))
         assert reached == set(range(4 * n_steps))
-
-
-def test_crops_are_transposed_with_what_stands_before_them():
-    piece = Piece("p", np.full((100, 4), 60))
-    config = settings(augmentation=Augmentation(transpose=5), batch_size=1)
-    loader = crops([piece], config, seed=0)
-    shifts = set()
-    for _ in range(20):
-        for batch in loader:
-            ids = set(batch.values[batch.values >= 0].tolist())
-            assert len(ids) == 1
-            if batch.previous[0] >= 0:
-                assert batch.previous.tolist() == list(ids)
-            shifts |= ids
-    assert len(shifts) > 5
 
 
 def test_performances_end_with_end_and_chorales_do_not(busy_piece, sounding):
@@ -222,15 +181,6 @@ def test_the_end_of_a_performance_is_learnt_and_scored(busy_piece, sounding):
         for batch in windows(texts(pieces, EventTokenizer()), cut, 3)
     ]
     assert sum(scored) == 2
-
-
-def test_performance_crops_start_anywhere_and_reach_the_end(busy_piece, sounding):
-    pieces = [Piece("p", sounding(busy_piece(seed))) for seed in range(2)]
-    config = settings(source=Performances(), sequence_length=100, overlap=50)
-    loader = crops(pieces, config, seed=0)
-    batches = [batch for _ in range(5) for batch in loader]
-    assert {batch.values.shape[1] for batch in batches} == {100}
-    assert all((batch.scored == (batch.values >= 0)).all() for batch in batches)
 
 
 @pytest.mark.parametrize(

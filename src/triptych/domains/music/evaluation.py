@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Self
@@ -159,11 +158,8 @@ class MusicEvaluation(MusicScores, TrainedModel):
         _, read = self._pieces(request)
         length = self.settings.sequence_length
         pieces = [self.tokenizer.encode(piece.content)[:length] for piece in read]
-        kept = [
-            self.tokenizer.kept(ids, request.keep, piece.name)
-            for ids, piece in zip(pieces, read, strict=True)
-        ]
-        return pieces, kept
+        pairs = zip(pieces, read, strict=True)
+        return pieces, [self.tokenizer.kept(ids, request.keep, of.name) for ids, of in pairs]
 
     def sample_statistics(
         self, request: MusicScoreRequest, progress: Progress | None = None
@@ -179,11 +175,9 @@ class MusicEvaluation(MusicScores, TrainedModel):
         tokenizer, split, sample_length = self.tokenizer, request.split, request.sample_length
         n_tokens = None if sample_length is None else sample_length * tokenizer.tokens_per_unit
 
-        def named(pieces: Iterable[Piece], n_tokens: int | None = None) -> list[NamedPiece]:
-            return [
-                NamedPiece.of(piece.name, tokenizer.encode(piece.content)[:n_tokens], tokenizer)
-                for piece in pieces
-            ]
+        def named(pieces: list[Piece], n_tokens: int | None = None) -> list[NamedPiece]:
+            encoded = ((piece.name, tokenizer.encode(piece.content)) for piece in pieces)
+            return [NamedPiece.of(name, ids[:n_tokens], tokenizer) for name, ids in encoded]
 
         source, read = self._pieces(request)
         pieces = named(read, n_tokens)
@@ -192,12 +186,8 @@ class MusicEvaluation(MusicScores, TrainedModel):
         if sample_length is None:
             median = np.median([len(piece.tokens) for piece in pieces])
             sample_length = max(1, round(median / tokenizer.tokens_per_unit))
-        drawn = sample_pieces(
-            self.model,
-            self.settings,
-            SampleRequest(request.statistics, seed=request.seed, progress=progress),
-            length=sample_length,
-        )
+        drawing = SampleRequest(request.statistics, seed=request.seed, progress=progress)
+        drawn = sample_pieces(self.model, self.settings, drawing, length=sample_length)
         samples = [
             NamedPiece.of(f"sample-{number:02d}", tokens, tokenizer)
             for number, tokens in enumerate(drawn)
@@ -209,25 +199,21 @@ class MusicEvaluation(MusicScores, TrainedModel):
             "sample_unit": tokenizer.unit,
             "seed": request.seed,
             "groups": {
-                group: means_and_deviations(
-                    [piece_statistics(piece.notes, tokenizer) for piece in members]
-                )
+                group: means_and_deviations([piece_statistics(p.notes, tokenizer) for p in members])
                 for group, members in groups.items()
             },
         }
-        memorisation: dict[str, Any]
         try:
             trained_from = self.data_settings.source if split == ALL else source
             training = named(trained_from.load("train", tokenizer))
             if not training:
                 raise UserError("the source has no training pieces")
         except UserError as error:
-            memorisation = {"not_computed": str(error)}
-        else:
-            if split == "train":  # its pieces would be found in themselves
-                del groups[split]
-            runs = compare_with_training(groups, training)
-            memorisation = {"training_pieces": len(training), "runs": runs}
+            return {"statistics": statistics, "memorisation": {"not_computed": str(error)}}
+        if split == "train":  # its pieces would be found in themselves
+            del groups[split]
+        runs = compare_with_training(groups, training)
+        memorisation = {"training_pieces": len(training), "runs": runs}
         return {"statistics": statistics, "memorisation": memorisation}
 
     def _with_windows(self, request: MusicScoreRequest) -> Self:

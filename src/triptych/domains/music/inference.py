@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 
@@ -28,8 +28,8 @@ from triptych.domains.music.domain import (
 )
 from triptych.domains.music.evaluation import MusicEvaluation
 from triptych.domains.music.generation import complete_tokens, sample_pieces
-from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi, write_piece
-from triptych.domains.music.notes import Ids, Score
+from triptych.domains.music.midi import GivenMidi, midi_bytes, read_midi, write_piece
+from triptych.domains.music.notes import Ids
 from triptych.domains.music.statistics import self_similarity_png
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.files.results import OutputFolder, json_bytes
@@ -38,8 +38,6 @@ from triptych.types import Progress, ProgressFactory
 if TYPE_CHECKING:
     import pretty_midi
 
-GivenMidi: TypeAlias = "pretty_midi.PrettyMIDI | Score | str | Path"
-"""Music that a caller gives: in memory, or as a file."""
 DEFAULT_SECONDS = 30.0
 """Length of sampled music where neither seconds nor length is given."""
 
@@ -71,7 +69,7 @@ class MusicModel(MusicEvaluation):
         self.check_melody(given=melody is not None)
         given = None
         if melody is not None and (reader := self.settings.window_melody) is not None:
-            given = reader.of_score(_parsed(melody, "the melody"))
+            given = reader.of_score(read_midi(melody, "the melody"))
             steps = len(given) / reader.tokenizer.melody_step
             seconds, length = steps * reader.tokenizer.seconds_per_melody_step, None
         if seconds is None and length is None:
@@ -107,7 +105,7 @@ class MusicModel(MusicEvaluation):
         """
         self.check_melody()
         rules = [] if constraints is None else self.tokenizer.constraints(constraints)
-        piece = self.tokenizer.given(_parsed(given, "the given piece"), keep)
+        piece = self.tokenizer.given(read_midi(given, "the given piece"), keep)
         device = self.full_model.start.device
         parts = (torch.from_numpy(part).to(device) for part in (piece.ids, piece.known))
         tokens = complete_tokens(
@@ -130,7 +128,7 @@ class MusicModel(MusicEvaluation):
 
     def _prompt(self, primer: GivenMidi) -> Ids:
         """Return the tokens of a MIDI file or of a piece in memory."""
-        return self.tokenizer.encode(self.tokenizer.from_midi(_parsed(primer, "the primer")))
+        return self.tokenizer.encode(self.tokenizer.from_midi(read_midi(primer, "the primer")))
 
     def attention(
         self,
@@ -199,15 +197,6 @@ class MusicModel(MusicEvaluation):
             f"{DRAWING}, {NUMBERS} and {PIECE} in {out}: the note at {drawn.seconds[-1]:.2f} s, "
             f"token {drawn.query} of {len(drawn.tokens)}"
         )
-
-
-def _parsed(midi: GivenMidi, name: str) -> Score:
-    """Return a MIDI file, or a piece in memory under a name for error messages."""
-    if isinstance(midi, Score):
-        return midi
-    if isinstance(midi, (str, Path)):
-        return read_midi(midi)
-    return parse_midi(midi_bytes(midi), name=name)
 
 
 restore = MusicModel.restore

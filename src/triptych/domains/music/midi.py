@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import mido
 import numpy as np
@@ -28,6 +28,8 @@ from triptych.files.results import write_atomically
 if TYPE_CHECKING:
     import pretty_midi
 
+GivenMidi: TypeAlias = "pretty_midi.PrettyMIDI | Score | str | Path"
+"""Music that a caller gives: in memory, or as a file."""
 MAX_BYTES = 2_000_000
 """Largest file that is read, in bytes: ten times the longest performance of MAESTRO."""
 MAX_SECONDS = 7200.0
@@ -60,9 +62,16 @@ def read_content(path: Path, name: str) -> bytes:
         raise UserError(f"{name} cannot be read: {error.strerror or error}") from error
 
 
-def read_midi(path: str | Path) -> Score:
-    """Read a MIDI file; raises UserError as `parse_midi` does, and for a file that is missing."""
-    return parse_midi(read_content(Path(path), str(path)), name=str(path))
+def read_midi(given: GivenMidi, name: str = "the piece") -> Score:
+    """Return what a MIDI file holds, or a piece in memory, which error messages call `name`.
+
+    Raises UserError as `parse_midi` does, and for a file that is missing.
+    """
+    if isinstance(given, Score):
+        return given
+    if isinstance(given, (str, Path)):
+        return parse_midi(read_content(Path(given), str(given)), name=str(given))
+    return parse_midi(midi_bytes(given), name=name)
 
 
 def parse_midi(content: bytes, *, name: str) -> Score:

@@ -201,17 +201,15 @@ def one_string_per_key(notes: Notes, steps: Ids, least: float) -> Notes:
     return replace(kept, release=release, velocity=velocity)
 
 
-def stretch(notes: Notes, factor: float) -> Notes:
-    """Multiply all times; a factor of 1 returns the notes unchanged."""
-    if factor == 1:
-        return notes
-    # Onsets that come closer may round to one step, so rule 3 is applied again.
-    return settle(notes.with_times(lambda times: times * factor))
-
-
 def to_steps(seconds: NDArray[np.float64]) -> Ids:
     """Round times to the absolute grid of 10 ms."""
     return np.floor(np.asarray(seconds) * STEPS_PER_SECOND + 0.5).astype(np.int64)
+
+
+def latest(marks: NDArray[np.bool_]) -> Ids:
+    """Return the index of the latest mark up to each place, -1 before the first."""
+    places: Ids = np.maximum.accumulate(np.where(marks, np.arange(len(marks)), -1))
+    return places
 
 
 def on_grid(notes: Notes, steps: float, per: int = 1) -> Notes:

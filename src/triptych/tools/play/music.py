@@ -20,6 +20,7 @@ from triptych.domains.music.midi import (
     new_midi,
     parse_midi,
     parse_piece,
+    read_midi,
 )
 from triptych.domains.music.notes import Notes, Score
 from triptych.errors import UserError
@@ -80,7 +81,7 @@ def given_music(model: MusicModel, notes: str, upload: str | None) -> Score:
     """
     if upload is None:
         melody = read_melody(notes, model.tokenizer.melody_program)
-        return parse_midi(midi_bytes(melody), name="The melody")
+        return read_midi(melody, "The melody")
     path = Path(upload)
     size = path.stat().st_size
     if size > MAX_BYTES:

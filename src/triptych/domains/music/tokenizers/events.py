@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -34,9 +35,9 @@ from triptych.domains.music.notes import (
     Ids,
     Notes,
     Score,
+    latest,
     performance,
     settle,
-    stretch,
     to_steps,
 )
 from triptych.domains.music.tokenizers.base import MELODY_REST, MelodicTokenizer
@@ -219,7 +220,11 @@ class EventTokenizer(MelodicTokenizer):
     def stretched(self, content: Notes, factors: Sequence[float]) -> list[Notes]:
         last = content.release.max(initial=0.0)
         factors = [f for f in factors if f <= 1 or last * f <= MAX_SECONDS]
-        return [stretch(content, factor) for factor in factors or [1.0]]
+        # Onsets that come closer may round to one step, so rule 3 is applied again.
+        return [
+            content if f == 1 else settle(content.with_times(partial(np.multiply, f)))
+            for f in factors or [1.0]
+        ]
 
     def trim(self, ids: Ids, *, seconds: float | None, n_prompt: int) -> Ids:
         # The last shift alone is too long: the grammar allows no later one.
@@ -250,8 +255,8 @@ def _notes(ids: Ids, end: int) -> Notes:
     pitch, onset = ids[events] % N_PITCHES, np.cumsum(_steps(ids))[events]
     release = np.append(onset[1:], end)[: len(onset)]
     release = np.where(np.diff(pitch, append=-1) != 0, end, release)
-    latest = np.maximum.accumulate(np.where(ids >= VELOCITY, np.arange(len(ids)), -1))[events]
-    bins = np.where(latest < 0, DEFAULT_VELOCITY_BIN, ids[latest] - VELOCITY)
+    changed = latest(ids >= VELOCITY)[events]
+    bins = np.where(changed < 0, DEFAULT_VELOCITY_BIN, ids[changed] - VELOCITY)
     # The middle of a bin is never 0, the velocity of a release.
     velocity = bins * VELOCITIES_PER_BIN + VELOCITIES_PER_BIN // 2
     part = np.zeros_like(pitch)

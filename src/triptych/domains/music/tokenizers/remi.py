@@ -27,7 +27,7 @@ from triptych.decoding.constraints import Forbidden
 from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.music.constraints import ConstraintOptions
 from triptych.domains.music.midi import MAX_SECONDS
-from triptych.domains.music.notes import DRUMS, Ids, Score
+from triptych.domains.music.notes import DRUMS, Ids, Score, latest
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.music.tokenizers.instruments import Ensemble, program_names
 from triptych.domains.music.tokenizers.remi_grammar import (
@@ -245,21 +245,14 @@ class RemiTokenizer(MusicTokenizer):
         """Return the pitch of each token; velocity and duration have that of their note."""
         begins = self.onsets(ids)
         of_note = begins | np.isin(self.meaning.kind[ids], (Kind.Velocity, Kind.Duration))
-        # The latest note; the first token where there is none.
-        note = np.maximum.accumulate(np.where(begins, np.arange(len(ids)), 0))
+        note = latest(begins).clip(min=0)  # where there is none, the first token
         return np.where(of_note, self.id_pitches[ids[note]], -1)
 
     def seconds(self, ids: Ids) -> NDArray[np.float64]:
-        meaning, places = self.meaning, np.arange(len(ids))
-        kinds = meaning.kind[ids]
-
-        def latest(kind: int) -> Ids:
-            """Place of the latest id of a kind, -1 before the first."""
-            newest: Ids = np.maximum.accumulate(np.where(kinds == kind, places, -1))
-            return newest
+        meaning, kinds = self.meaning, self.meaning.kind[ids]
 
         def in_force(values: NDArray[np.float64], kind: int, default: float) -> Any:
-            at = latest(kind)
+            at = latest(kinds == kind)
             return np.where(at >= 0, values[ids[at]], default)
 
         bars = np.flatnonzero(kinds == Kind.Bar)
@@ -267,7 +260,7 @@ class RemiTokenizer(MusicTokenizer):
         # A bar is as long as the time signature in force before the next bar says.
         starts = np.concatenate([[0.0, 0.0], np.cumsum(lengths[bars[1:] - 1])])[: len(bars) + 1]
         start = starts[np.cumsum(kinds == Kind.Bar)]  # of the bar of each token, in quarters
-        position, bar = latest(Kind.Position), latest(Kind.Bar)
+        position, bar = latest(kinds == Kind.Position), latest(kinds == Kind.Bar)
         steps = np.where(position > bar, meaning.number[ids[position]], 0)
         quarters = start + steps * in_force(meaning.step, Kind.TimeSig, 1 / self.positions_per_beat)
         speed = in_force(meaning.quarter, Kind.Tempo, 60 / DEFAULT_TEMPO)
