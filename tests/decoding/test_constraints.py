@@ -53,6 +53,11 @@ def search(rows: list[int], lengths: Sequence[int], **options: Any) -> list[list
     return [result.best for result in found]
 
 
+def wide(row: int, penalty: LengthPenalty, limit: int = LIMIT, **options: Any) -> list[Hypothesis]:
+    """The best six of a search that keeps every hypothesis."""
+    return search([row], [limit], beam=WIDE, n_best=6, penalty=penalty, **options)[0]
+
+
 def compare(found: list[Hypothesis], expected: list[tuple[float, Words]], count: int = 6) -> None:
     assert len(expected) > 1
     assert len(found) == min(count, len(expected))
@@ -80,10 +85,7 @@ def no_repeats(n: int) -> Callable[[Words], bool]:
 @pytest.mark.parametrize("row", range(3))
 @pytest.mark.parametrize("least", [1, 3])
 def test_the_best_of_at_least_so_many_tokens(penalty: LengthPenalty, row: int, least: int) -> None:
-    found = search(
-        [row], [LIMIT], beam=WIDE, n_best=6, penalty=penalty,
-        constraint=MinimumLength(least, END, V, CPU),
-    )[0]  # fmt: skip
+    found = wide(row, penalty, constraint=MinimumLength(least, END, V, CPU))
     compare(found, best_of(row, penalty, lambda words: len(words) >= least))
 
 
@@ -91,9 +93,7 @@ def test_the_best_of_at_least_so_many_tokens(penalty: LengthPenalty, row: int, l
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_the_best_without_a_repeated_run(row: int, n: int) -> None:
     penalty = LengthPenalty("average")
-    found = search(
-        [row], [LIMIT], beam=WIDE, n_best=6, penalty=penalty, constraint=NoRepeatedNgrams(n, V)
-    )[0]
+    found = wide(row, penalty, constraint=NoRepeatedNgrams(n, V))
     compare(found, best_of(row, penalty, no_repeats(n)))
 
 
@@ -124,7 +124,7 @@ def test_the_best_text_with_a_prefix(row: int, stem: Words, rest: bytes) -> None
         )
         return 0 not in words[len(stem) : needed]
 
-    found = search([row], [LIMIT], beam=WIDE, n_best=6, penalty=penalty, constraint=constraint)[0]
+    found = wide(row, penalty, constraint=constraint)
     compare(found, best_of(row, penalty, allowed))
 
 
@@ -149,10 +149,7 @@ def test_the_best_with_required_phrases(
     def allowed(words: Words) -> bool:
         return all(any(has_run(words, run) for run in variants) for variants in phrases)
 
-    found = search(
-        [row], [LIMIT], beam=WIDE, n_best=6, penalty=penalty,
-        required=RequiredPhrases(phrases, CPU),
-    )[0]  # fmt: skip
+    found = wide(row, penalty, required=RequiredPhrases(phrases, CPU))
     compare(found, best_of(row, penalty, allowed))
 
 
@@ -174,12 +171,9 @@ def test_all_constraints_at_once(row: int) -> None:
             and text(words).startswith(b"aba") and has_run(words, (2, 2))
         )  # fmt: skip
 
-    found = search(
-        [row], [limit], beam=WIDE, n_best=6, penalty=penalty, constraint=constraint,
-        required=RequiredPhrases([[(2, 2)]], CPU),
-    )[0]  # fmt: skip
-    expected = best_of(row, penalty, allowed, limit)
-    compare(found, expected)
+    required = RequiredPhrases([[(2, 2)]], CPU)
+    found = wide(row, penalty, limit, constraint=constraint, required=required)
+    compare(found, best_of(row, penalty, allowed, limit))
 
 
 @pytest.mark.parametrize("beam", [1, 2, 4])

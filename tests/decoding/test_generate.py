@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
 from triptych.core.layers import GELU
-from triptych.core.models.base import Condition
+from triptych.core.models.base import AutoregressiveModel, Condition
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder, SequenceToSequence
 from triptych.core.models.recurrent import RecurrentEncoderDecoder
@@ -26,7 +27,9 @@ from triptych.decoding.execution import CompiledSteps
 from triptych.decoding.generate import StepRunner, generate
 from triptych.decoding.sampling import Draft, SampleRequest, Sampling, sample_value
 
-GREEDY = Sampling(temperature=0.0)
+
+def sampled(model: AutoregressiveModel, count: int, length: int, **more: Any) -> torch.Tensor:
+    return generate(model, SampleRequest(count=count, length=length, **more))
 
 
 @pytest.fixture
@@ -64,23 +67,20 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 def test_no_step_keeps_a_graph_and_the_result_can_be_trained_on(model: DecoderOnly) -> None:
     """A step that autograd follows holds all steps before it in memory."""
     seen = []
-    sampled = generate(
-        model,
-        SampleRequest(count=2, length=6, progress=lambda *_: seen.append(torch.is_grad_enabled())),
-    )
+    values = sampled(model, 2, 6, progress=lambda *_: seen.append(torch.is_grad_enabled()))
     assert seen == [False] * 6
-    assert not sampled.is_inference()
-    model(sampled).sum().backward()
+    assert not values.is_inference()
+    model(values).sum().backward()
 
 
 def test_greedy_sampling_is_the_argmax_of_the_training_pass(model: DecoderOnly) -> None:
     """Every position, the last included, is drawn from its own distribution."""
     prefix = torch.randint(6, (64, 10))
-    values = generate(model, SampleRequest(count=64, length=20, sampling=GREEDY, prefix=prefix))
+    values = sampled(model, 64, 20, sampling=Sampling(temperature=0.0), prefix=prefix)
     assert model.training  # it was put back
     assert torch.equal(values[:, :10], prefix)
     assert torch.equal(model.eval()(values).argmax(-1)[:, 10:], values[:, 10:])
-    assert torch.equal(generate(model, SampleRequest(count=64, length=10, prefix=prefix)), prefix)
+    assert torch.equal(sampled(model, 64, 10, prefix=prefix), prefix)
     assert (values[:, -1] != values[:, -2]).any()  # else the last two would be mixed up unseen
 
 
@@ -88,9 +88,7 @@ def test_a_batch_that_has_ended_does_no_more_work(model: DecoderOnly) -> None:
     seen: list[int] = []
     with torch.no_grad():
         model.head.logits.bias[5] += 1000
-    generate(
-        model, SampleRequest(count=2, length=20, end=5, progress=lambda done, of: seen.append(done))
-    )
+    sampled(model, 2, 20, end=5, progress=lambda done, of: seen.append(done))
     assert seen == [1]
 
 
@@ -98,7 +96,7 @@ def test_a_constraint_needs_a_categorical_head(model: DecoderOnly) -> None:
     model.head = MixtureOfLogisticsHead(12, levels=6, channels=1, components=2)  # 6 parameters
     forbidden = torch.zeros(2, 6, dtype=torch.bool)
     with pytest.raises(ValueError, match="categories"):
-        generate(model, SampleRequest(count=2, length=3, constraint=lambda values: forbidden))
+        sampled(model, 2, 3, constraint=lambda values: forbidden)
 
 
 def slow_generate(
@@ -147,7 +145,7 @@ def test_a_seed_gives_what_the_plain_slow_loop_gives(
     monkeypatch.setattr(generation, "CHECK_INTERVAL", room)
     model = tiny(attention).double().eval()
     generator = torch.Generator().manual_seed(3)
-    values = generate(model, SampleRequest(count=9, length=40, generator=generator, end=end))
+    values = sampled(model, 9, 40, generator=generator, end=end)
     assert torch.equal(values, slow_generate(model, 9, 40, 3, end))
     assert end is None or len(set((values == end).sum(1).tolist())) > 3, "each row its own end"
 
@@ -165,9 +163,7 @@ def test_rows_that_have_ended_leave_the_batch(
     monkeypatch.setattr(DecoderOnly, "step", counted)
     condition = Condition(torch.randn(40, 1, 12, dtype=torch.float64))
     generator = torch.Generator().manual_seed(2)
-    generate(
-        model, SampleRequest(count=40, length=20, generator=generator, end=5, condition=condition)
-    )
+    sampled(model, 40, 20, generator=generator, end=5, condition=condition)
     assert sizes[:15] == [40] * 15
     assert 0 < sizes[15] < 30
 
@@ -189,12 +185,9 @@ def test_no_step_waits_for_the_device(model: DecoderOnly) -> None:
     """A meta tensor raises where its values are read on the host."""
     model = model.to("meta")
     condition = Condition(torch.empty(3, 1, 12, device="meta", dtype=torch.float64))
-    assert generate(model, SampleRequest(count=3, length=15, end=5, condition=condition)).shape == (
-        3,
-        15,
-    )
+    assert sampled(model, 3, 15, end=5, condition=condition).shape == (3, 15)
     with pytest.raises(RuntimeError, match="meta"):  # a look for finished rows, every 16 positions
-        generate(model, SampleRequest(count=3, length=20, end=5, condition=condition))
+        sampled(model, 3, 20, end=5, condition=condition)
 
 
 @torch.no_grad()
@@ -215,18 +208,9 @@ def test_a_compiled_step_samples_the_same_and_is_compiled_once(
 ) -> None:
     seen = []
     reused = CompiledSteps(model)
+    look = lambda *_: seen.append(torch.is_grad_enabled())  # noqa: E731
     plain, compiled, again = (
-        generate(
-            model,
-            SampleRequest(
-                count=2,
-                length=20,
-                compiled=steps,
-                end=5,
-                seed=1,
-                progress=lambda *_: seen.append(torch.is_grad_enabled()),
-            ),
-        )
+        sampled(model, 2, 20, compiled=steps, end=5, seed=1, progress=look)
         for steps in (None, reused, reused)
     )
     assert torch.equal(plain, compiled)
@@ -244,12 +228,7 @@ def test_a_kept_cache_takes_the_condition_of_each_batch(
     steps = CompiledSteps(model)
     for vectors in torch.randn(2, 3, 1, 12, dtype=torch.float64):
         plain, compiled = (
-            generate(
-                model,
-                SampleRequest(
-                    count=3, length=12, condition=Condition(vectors), compiled=which, seed=1
-                ),
-            )
+            sampled(model, 3, 12, condition=Condition(vectors), compiled=which, seed=1)
             for which in (None, steps)
         )
         assert torch.equal(plain, compiled)
@@ -267,12 +246,8 @@ def test_an_encoder_decoder_is_sampled_with_the_memory_of_each_row(
     model = kind(source_vocabulary=9, target_vocabulary=9, **sizes)
     model = with_random_head(model).double().eval()
     source, start = torch.randint(9, (30, 5)), torch.ones(30, dtype=torch.int64)
-    values = generate(
-        model,
-        SampleRequest(
-            count=30, length=40, condition=model.encode(source), previous=start, end=5, seed=3
-        ),
-    )
+    condition = model.encode(source)
+    values = sampled(model, 30, 40, condition=condition, previous=start, end=5, seed=3)
     generator, expected = torch.Generator().manual_seed(3), torch.zeros_like(values)
     for t in range(40):
         logits = model(source, None, torch.cat([start.unsqueeze(1), expected[:, :t]], 1))
@@ -297,9 +272,7 @@ def test_small_steps_run_in_one_thread(
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        generate(
-            model, SampleRequest(count=5, length=6, prefix=torch.zeros(5, 3, dtype=torch.int64))
-        )
+        sampled(model, 5, 6, prefix=torch.zeros(5, 3, dtype=torch.int64))
         assert threads_of == [(4, 2), (1, 1 if small else 2), (1, 1 if small else 2)]
         assert torch.get_num_threads() == 2
     finally:
