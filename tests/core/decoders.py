@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
 from random_head import with_random_head
+from torch import nn
 
 from triptych.core import positions as orders
 from triptych.core.attention.full import Full
@@ -12,13 +13,14 @@ from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, TokenEmbedding
-from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
+from triptych.core.heads import CategoricalHead, Head, MixtureOfLogisticsHead
 from triptych.core.layers import GELU
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import (
     AxialEmbedding,
     LearnedEmbedding,
     MetricalEmbedding,
+    NoEmbedding,
     SinusoidalEmbedding,
     SumOfEmbeddings,
 )
@@ -26,11 +28,34 @@ from triptych.core.transformer import TransformerConfig
 from triptych.core.universal import Halting, Universal
 
 D = 12
+SIZES = {"n_layers": 2, "d_model": D, "n_heads": 3, "dropout": 0.0, "feed_forward": GELU(16)}
 
 
 def config(attention: object = None) -> TransformerConfig:
-    return TransformerConfig(
-        2, D, 3, feed_forward=GELU(16), dropout=0.0, attention=attention or Full()
+    return TransformerConfig(**SIZES, attention=attention or Full())
+
+
+def decoder_only(
+    levels: int,
+    shape: tuple[int, ...] = (11,),
+    *,
+    embedding: nn.Module | None = None,
+    positions: nn.Module | None = None,
+    head: Head | None = None,
+    **sizes: Any,
+) -> DecoderOnly:
+    """A decoder with a random head of so many categories; sizes: of its TransformerConfig."""
+    config = TransformerConfig(**{**SIZES, **sizes})
+    d = config.d_model
+    return with_random_head(
+        DecoderOnly(
+            embedding or TokenEmbedding(levels, d),
+            positions or SinusoidalEmbedding(d),
+            config.decoder(shape),
+            head or CategoricalHead(d, levels),
+            d_model=d,
+            dropout=config.dropout,
+        )
     )
 
 
@@ -38,46 +63,37 @@ def tokens_model() -> DecoderOnly:
     positions = SumOfEmbeddings(
         [SinusoidalEmbedding(D), MetricalEmbedding(D, [(1, 4), (4, 4)]), LearnedEmbedding(11, D)]
     )
-    return with_random_head(DecoderOnly(
-        TokenEmbedding(7, D), positions, config(Relative(4)).decoder((11,)),
-        CategoricalHead(D, 7), d_model=D,
-    )).double()  # fmt: skip
+    return decoder_only(7, positions=positions, attention=Relative(4)).double()
 
 
 def related_notes_model() -> DecoderOnly:
     """Symbols 0 to 4 are pitches, 5 and 6 are not; three voices."""
     attention = PitchTime(max_distance=6, n_voices=3, max_time=2, n_pitches=5)
-    return with_random_head(DecoderOnly(
-        TokenEmbedding(7, D), SinusoidalEmbedding(D), config(attention).decoder((11,)),
-        CategoricalHead(D, 7), d_model=D,
-    )).double()  # fmt: skip
+    return decoder_only(7, attention=attention).double()
 
 
 def sub_pixel_model() -> DecoderOnly:
     attention, shape = Local2D(2, 2, 1, 1, order="blocks"), (3, 4, 3)
     order = attention.order_of(shape)
-    return with_random_head(DecoderOnly(
-        ChannelEmbedding(7, order.coordinates[:, 2], D), AxialEmbedding(order, D),
-        config(attention).decoder(shape), CategoricalHead(D, 7), d_model=D,
-    )).double()  # fmt: skip
+    embedding = ChannelEmbedding(7, order.coordinates[:, 2], D)
+    positions = AxialEmbedding(order, D)
+    model = decoder_only(7, shape, embedding=embedding, positions=positions, attention=attention)
+    return model.double()
 
 
 def pixel_model() -> DecoderOnly:
-    attention, shape = Local2D(2, 2, 1, 1), (3, 4, 1)
-    return with_random_head(DecoderOnly(
-        PixelEmbedding(7, 3, D), AxialEmbedding(orders.raster(shape), D),
-        config(attention).decoder(shape),
-        MixtureOfLogisticsHead(D, levels=7, channels=3, components=2), d_model=D,
-    )).double()  # fmt: skip
+    shape = (3, 4, 1)
+    return decoder_only(
+        7, shape, embedding=PixelEmbedding(7, 3, D),
+        positions=AxialEmbedding(orders.raster(shape), D), attention=Local2D(2, 2, 1, 1),
+        head=MixtureOfLogisticsHead(D, levels=7, channels=3, components=2),
+    ).double()  # fmt: skip
 
 
 def universal_model() -> DecoderOnly:
     """One block, applied at most three times at each position, which halts."""
-    settings = replace(config(), n_layers=3, depth=Universal(Halting(threshold=0.8)))
-    return with_random_head(DecoderOnly(
-        TokenEmbedding(7, D), settings.input_positions(orders.raster((11,))),
-        settings.decoder((11,)), CategoricalHead(D, 7), d_model=D,
-    )).double()  # fmt: skip
+    depth = Universal(Halting(threshold=0.8))
+    return decoder_only(7, positions=NoEmbedding(D), n_layers=3, depth=depth).double()
 
 
 MODELS = {

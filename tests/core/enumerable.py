@@ -6,20 +6,16 @@ import math
 from itertools import product
 
 import torch
-from random_head import with_random_head
+from decoders import D, decoder_only
 from torch import Tensor
 
 from triptych.core.attention.full import Full
 from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.embeddings import TokenEmbedding
-from triptych.core.heads import CategoricalHead
-from triptych.core.layers import GELU
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import AxialEmbedding, raster
-from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import Given
 
-D = 12
 N_DRAWS = 20_000
 SHAPE = (2, 3)
 LEVELS = 3
@@ -28,16 +24,10 @@ LEVELS = 3
 def categorical(scale: float = 2.0, attention: AttentionConfig | None = None) -> DecoderOnly:
     """A model of 2 x 3 pixels of 3 levels; all 729 pictures can be enumerated."""
     torch.manual_seed(3)
-    config = TransformerConfig(
-        n_layers=2, d_model=D, n_heads=3, feed_forward=GELU(16), dropout=0.0,
-        attention=attention or Full(),
-    )  # fmt: skip
-    order = raster(SHAPE)
-    model = DecoderOnly(
-        TokenEmbedding(LEVELS, D), AxialEmbedding(order, D), config.decoder(SHAPE),
-        CategoricalHead(D, LEVELS), d_model=D,
-    )  # fmt: skip
-    with_random_head(model)
+    embedding, positions = TokenEmbedding(LEVELS, D), AxialEmbedding(raster(SHAPE), D)
+    model = decoder_only(
+        LEVELS, SHAPE, embedding=embedding, positions=positions, attention=attention or Full()
+    )
     with torch.no_grad():  # far from uniform
         model.head.logits.weight.mul_(scale)
     return model.eval()

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import pytest
 import torch
+from decoders import decoder_only
 from gpu.attention_cases import EXAMPLES, build, context, inputs, length_of, name
-from random_head import with_random_head
 
 from triptych.core.attention.compressed import CompressedAttention
 from triptych.core.attention.cross import CrossAttention, capture_attention
 from triptych.core.attention.full import Full
 from triptych.core.attention.multihead import Example
 from triptych.core.attention.relative import Relative
-from triptych.core.embeddings import TokenEmbedding
-from triptych.core.heads import CategoricalHead
 from triptych.core.layers import GELU
-from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.models.joint_decoder import JointDecoder
-from triptych.core.positions import NoEmbedding
 from triptych.core.state import ForwardContext, Memory
 from triptych.core.transformer import TransformerConfig
 
@@ -123,12 +119,7 @@ def test_a_translation_model_gives_the_weights_of_one_layer(layer: int | None, w
 
 
 def test_a_model_that_fails_is_left_as_it_was() -> None:
-    decoder = config(Relative(4)).decoder((11,))
-    model = with_random_head(
-        DecoderOnly(
-            TokenEmbedding(7, 12), NoEmbedding(12), decoder, CategoricalHead(12, 7), d_model=12
-        )
-    ).eval()
+    model = decoder_only(7, attention=Relative(4)).eval()
     with pytest.raises(RuntimeError, match="stop"), capture_attention(model):  # noqa: PT012
         model(torch.zeros(1, 5, dtype=torch.int64))
         raise RuntimeError("stop")

@@ -5,21 +5,21 @@ from typing import Any
 
 import pytest
 import torch
+from decoders import decoder_only
 from random_head import with_random_head
+from test_speculative import step_shapes
 
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
-from triptych.core.embeddings import TokenEmbedding
-from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
+from triptych.core.heads import MixtureOfLogisticsHead
 from triptych.core.layers import GELU
 from triptych.core.models.base import AutoregressiveModel, Condition
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder, SequenceToSequence
 from triptych.core.models.recurrent import RecurrentEncoderDecoder
-from triptych.core.positions import SinusoidalEmbedding
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding import execution
 from triptych.decoding import generate as generation
@@ -35,19 +35,7 @@ def sampled(model: AutoregressiveModel, count: int, length: int, **more: Any) ->
 @pytest.fixture
 def model() -> DecoderOnly:
     torch.manual_seed(0)
-    config = TransformerConfig(
-        n_layers=2,
-        d_model=12,
-        n_heads=3,
-        feed_forward=GELU(16),
-        dropout=0.5,
-        attention=Relative(4, window=5),
-    )
-    return with_random_head(DecoderOnly(
-        TokenEmbedding(6, 12), SinusoidalEmbedding(12),
-        config.decoder((20,)), CategoricalHead(12, 6),
-        d_model=12, dropout=0.5,
-    )).double()  # fmt: skip
+    return decoder_only(6, (20,), attention=Relative(4, window=5), dropout=0.5).double()
 
 
 @pytest.fixture
@@ -115,14 +103,7 @@ def slow_generate(
 
 
 def tiny(attention: AttentionConfig) -> DecoderOnly:
-    config = TransformerConfig(
-        n_layers=2, d_model=12, n_heads=3, feed_forward=GELU(16), attention=attention
-    )
-    return with_random_head(DecoderOnly(
-        TokenEmbedding(19, 12), SinusoidalEmbedding(12),
-        config.decoder((70,)), CategoricalHead(12, 19),
-        d_model=12,
-    ))  # fmt: skip
+    return decoder_only(19, (70,), attention=attention)
 
 
 @pytest.mark.parametrize(("end", "room"), [(None, 16), (5, 16), (5, 3)])
@@ -153,19 +134,13 @@ def test_a_seed_gives_what_the_plain_slow_loop_gives(
 def test_rows_that_have_ended_leave_the_batch(
     model: DecoderOnly, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sizes: list[int] = []
-    step = DecoderOnly.step
-
-    def counted(model: DecoderOnly, value: torch.Tensor, *rest: object) -> torch.Tensor:
-        sizes.append(len(value))
-        return step(model, value, *rest)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(DecoderOnly, "step", counted)
+    shapes = step_shapes(monkeypatch)
     condition = Condition(torch.randn(40, 1, 12, dtype=torch.float64))
     generator = torch.Generator().manual_seed(2)
     sampled(model, 40, 20, generator=generator, end=5, condition=condition)
-    assert sizes[:15] == [40] * 15
-    assert 0 < sizes[15] < 30
+    rows = [rows for rows, _ in shapes]
+    assert rows[:15] == [40] * 15
+    assert 0 < rows[15] < 30
 
 
 @pytest.mark.parametrize("lookahead", [0, 7])

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
+from decoders import pixel_model
 from enumerable import LEVELS, N_DRAWS, D, assert_distributed_as, categorical, enumerated, given
-from random_head import with_random_head
 
-from triptych.core.attention.local2d import Local2D
-from triptych.core.embeddings import PixelEmbedding
-from triptych.core.heads import MixtureOfLogisticsHead
-from triptych.core.layers import GELU
 from triptych.core.models.base import Condition
-from triptych.core.models.decoder_only import DecoderOnly
-from triptych.core.positions import AxialEmbedding, raster
-from triptych.core.transformer import TransformerConfig
 from triptych.decoding.generate import generate
 from triptych.decoding.given import resample
 from triptych.decoding.sampling import Draft, Given, SampleRequest, Sampling
@@ -51,31 +46,18 @@ def test_the_positions_of_all_passes_are_the_work_of_resampling() -> None:
 
 
 def test_known_values_come_back_unchanged_in_each_row() -> None:
-    config = TransformerConfig(
-        n_layers=1, d_model=D, n_heads=3, feed_forward=GELU(16), attention=Local2D(2, 2, 1, 1)
-    )
-    model = with_random_head(DecoderOnly(
-        PixelEmbedding(7, 3, D), AxialEmbedding(raster((3, 4)), D), config.decoder((3, 4, 1)),
-        MixtureOfLogisticsHead(D, levels=7, channels=3, components=2), d_model=D,
-    ))  # fmt: skip
+    model = pixel_model().float()
     values, known = torch.randint(7, (5, 12, 3)), torch.rand(5, 12) < 0.5
     condition = Condition(torch.randn(5, 1, D))
-    found = generate(
-        model, SampleRequest(count=5, length=12, given=Given(values, known), condition=condition)
-    )
+    request = SampleRequest(5, 12, given=Given(values, known), condition=condition)
+    found = generate(model, request)
     assert torch.equal(found[known], values[known])
     assert not torch.equal(found[~known], values[~known])
-    again, _ = resample(
-        model, SampleRequest(given=Given(found, known), condition=condition), passes=2, block=4
-    )
+    request = SampleRequest(given=Given(found, known), condition=condition)
+    again, _ = resample(model, request, passes=2, block=4)
     assert torch.equal(again[known], values[known])
     with pytest.raises(ValueError, match="categorical"):
-        resample(
-            model,
-            SampleRequest(given=Given(found, known), sampling=Sampling(temperature=0.9)),
-            passes=1,
-            block=4,
-        )
+        resample(model, replace(request, sampling=Sampling(temperature=0.9)), passes=1, block=4)
 
 
 def test_drafts_give_the_same_values_with_known_ones() -> None:

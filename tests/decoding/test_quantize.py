@@ -8,41 +8,28 @@ import warnings
 
 import pytest
 import torch
+from decoders import decoder_only
 from random_head import with_random_head
 from torch import nn
 
 from triptych.core.attention.relative import Relative
-from triptych.core.embeddings import TokenEmbedding
-from triptych.core.heads import CategoricalHead
 from triptych.core.layers import GELU
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
-from triptych.core.positions import SinusoidalEmbedding
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.execution import quantize
 from triptych.decoding.generate import generate
 from triptych.decoding.sampling import SampleRequest
 from triptych.errors import UserError
 
-SIZES = TransformerConfig(
-    n_layers=2,
-    d_model=32,
-    n_heads=4,
-    feed_forward=GELU(64),
-    dropout=0.1,
-    attention=Relative(4, window=7),
-)
+SIZES = {"n_layers": 2, "d_model": 32, "n_heads": 4, "feed_forward": GELU(64)}
 TOLERANCE = {"bf16": 0.03, "int8": 0.06}
 """Relative error of logits after two layers of width 32."""
 
 
 @pytest.fixture
 def model() -> DecoderOnly:
-    return with_random_head(DecoderOnly(
-        TokenEmbedding(11, 32), SinusoidalEmbedding(32),
-        SIZES.decoder((20,)), CategoricalHead(32, 11),
-        d_model=32, dropout=0.1,
-    ))  # fmt: skip
+    return decoder_only(11, (20,), **SIZES, attention=Relative(4, window=7), dropout=0.1)
 
 
 def cached(model: DecoderOnly, values: torch.Tensor) -> torch.Tensor:
@@ -96,10 +83,8 @@ def test_the_given_model_stays_as_it_is(model: DecoderOnly, dtype: str) -> None:
 @pytest.mark.parametrize("share", ["all", "none"])
 @torch.no_grad()
 def test_a_translator_and_the_output_that_it_shares(dtype: str, share: str) -> None:
-    model = EncoderDecoder(
-        TransformerConfig(n_layers=2, d_model=32, n_heads=4, feed_forward=GELU(64)),
-        source_vocabulary=19, target_vocabulary=19, share_embeddings=share,
-    )  # fmt: skip
+    sizes = {"source_vocabulary": 19, "target_vocabulary": 19, "share_embeddings": share}
+    model = EncoderDecoder(TransformerConfig(**SIZES), **sizes)
     with_random_head(model).eval()
     reduced = quantize(model, dtype)
     if dtype == "int8":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from random_head import with_random_head
+from decoders import decoder_only
 
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
@@ -12,34 +12,35 @@ from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
-from triptych.core.embeddings import TokenEmbedding
-from triptych.core.heads import CategoricalHead
-from triptych.core.layers import GELU
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import LearnedEmbedding
-from triptych.core.transformer import TransformerConfig
 from triptych.decoding.generate import generate
-from triptych.decoding.sampling import Draft, SampleRequest, Sampling
-
-GREEDY = Sampling(temperature=0.0)
+from triptych.decoding.sampling import Draft, SampleRequest
 
 
 def stubborn(attention: AttentionConfig, shape: tuple[int, ...], end: int = 5) -> DecoderOnly:
     """A model that mostly repeats what stood three positions before, so that guesses hold."""
-    config = TransformerConfig(
-        n_layers=2, d_model=12, n_heads=3, feed_forward=GELU(16), dropout=0.0, attention=attention
-    )
-    model = with_random_head(DecoderOnly(
-        TokenEmbedding(6, 12), LearnedEmbedding(60, 12),
-        config.decoder(shape), CategoricalHead(12, 6),
-        d_model=12,
-    )).double()  # fmt: skip
+    positions = LearnedEmbedding(60, 12)
+    model = decoder_only(6, shape, positions=positions, attention=attention).double()
     with torch.no_grad():  # at each position a few values are likely, the same ones every third
         model.positions.table.weight.copy_(torch.randn(3, 12).repeat(20, 1) * 4)
         model.embedding.table.weight.mul_(0.2)
         model.head.logits.weight.mul_(3)
         model.head.logits.bias[end] -= 4
     return model.eval()
+
+
+def step_shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Rows and positions of each step of a decoder-only model, filled as steps are taken."""
+    shapes: list[tuple[int, int]] = []
+    step = DecoderOnly.step
+
+    def counted(model: DecoderOnly, values: torch.Tensor, *rest: object) -> torch.Tensor:
+        shapes.append((values.shape[0], values.shape[1]))
+        return step(model, values, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(DecoderOnly, "step", counted)
+    return shapes
 
 
 @pytest.mark.parametrize(("count", "end"), [(1, 5), (4, None), (7, 5)])
@@ -64,28 +65,21 @@ def test_a_draft_changes_no_value(
 ) -> None:
     """Every value is drawn from its own distribution, with the same random numbers as without."""
     model = stubborn(attention, shape)
-    passes: list[int] = []
-    step = DecoderOnly.step
-
-    def counted(model: DecoderOnly, values: torch.Tensor, *rest: object) -> torch.Tensor:
-        passes.append(values.shape[1])
-        return step(model, values, *rest)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(DecoderOnly, "step", counted)
+    shapes = step_shapes(monkeypatch)
     prefix = torch.randint(5, (3, 2))
     for batch in (1, 3):
         results, n_passes = [], []
         for draft in (None, Draft(lag=3, count=count)):
-            passes.clear()
+            shapes.clear()
             seeded = torch.Generator().manual_seed(4)
             request = SampleRequest(
                 batch, 60, prefix=prefix[:batch], end=end, generator=seeded, draft=draft
             )
             results.append(generate(model, request))
-            n_passes.append(len(passes))
+            n_passes.append(len(shapes))
         assert torch.equal(*results)
         assert n_passes[1] < n_passes[0]  # some guesses did hold
-        assert max(passes) == count + 1
+        assert max(length for _, length in shapes) == count + 1
 
 
 def test_finished_rows_leave_the_batch_and_reject_no_draft(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,19 +87,12 @@ def test_finished_rows_leave_the_batch_and_reject_no_draft(monkeypatch: pytest.M
     model = stubborn(Full(), (60,))
     with torch.no_grad():
         model.head.logits.bias[5] += 3
-    rows: list[int] = []
-    step = DecoderOnly.step
-
-    def counted(model: DecoderOnly, values: torch.Tensor, *rest: object) -> torch.Tensor:
-        rows.append(len(values))
-        return step(model, values, *rest)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(DecoderOnly, "step", counted)
+    shapes = step_shapes(monkeypatch)
     results = []
     for draft in (None, Draft(lag=3, count=4)):
-        rows.clear()
+        shapes.clear()
         generator = torch.Generator().manual_seed(4)
         options = {"count": 12, "length": 60, "end": 5, "generator": generator}
         results.append(generate(model, SampleRequest(draft=draft, **options)))
     assert torch.equal(*results)
-    assert rows[-1] < 12
+    assert shapes[-1][0] < 12
