@@ -25,7 +25,7 @@ from triptych.domains.options import (
     ScoreRequest,
 )
 from triptych.errors import UserError
-from triptych.files.results import OutputFolder
+from triptych.files.results import OutputFolder, new_folder
 from triptych.types import Dtype, Progress, ProgressFactory
 
 if TYPE_CHECKING:
@@ -308,13 +308,8 @@ class Domain:
 
         if self.packing is None:
             raise UserError(f"the domain {self.name} has no packed form of its data")
-        writer = PackWriter(out)
-        try:
-            sentence: str = import_module(self.packing).pack(config, writer)
-        except BaseException:
-            writer.discard()
-            raise
-        return sentence
+        with new_folder(out) as folder:
+            return f"{out}: {import_module(self.packing).pack(config, PackWriter(folder))}"
 
     def restore(self, checkpoint: dict[str, Any], device: str = "auto") -> TrainedModel:
         """Return the trained model of a checkpoint's content, on a device.

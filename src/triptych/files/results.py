@@ -74,6 +74,24 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         raise
 
 
+@contextmanager
+def new_folder(out: str) -> Iterator[Path]:
+    """Yield a folder that becomes `out` when the block ends, as `atomic_folder` does.
+
+    Raises UserError where `out` holds anything, and where a file cannot be written.
+    """
+    path = Path(out)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UserError(f"{out} exists already and is not empty; expected a new folder as --out")
+    if (why := why_unwritable(path)) is not None:
+        raise UserError(f"cannot write {out}: {why}; expected a folder to create")
+    try:
+        with atomic_folder(path) as folder:
+            yield folder
+    except OSError as error:
+        raise UserError(f"{out} cannot be written: {error}") from error
+
+
 def _umask() -> int:
     umask = os.umask(0)
     os.umask(umask)
@@ -191,18 +209,12 @@ def json_bytes(content: Any) -> bytes:
 
 
 def read_input_lines(path: str | Path | None) -> list[str]:
-    """Return the lines of a UTF-8 file, or of standard input where path is None.
-
-    Raises UserError for a file that cannot be read and for a line that is not UTF-8.
-    """
-    if path is None:
-        if sys.stdin.isatty():
-            print("reading lines from the terminal; end with Ctrl-D", file=sys.stderr)
-        return split_lines(sys.stdin.buffer.read(), name="standard input")
-    try:
-        return split_lines(Path(path).read_bytes(), name=str(path))
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    """Return the lines of a file as `read_lines`, or of standard input where path is None."""
+    if path is not None:
+        return read_lines(Path(path))
+    if sys.stdin.isatty():
+        print("reading lines from the terminal; end with Ctrl-D", file=sys.stderr)
+    return split_lines(sys.stdin.buffer.read(), name="standard input")
 
 
 def read_lines(path: Path) -> list[str]:

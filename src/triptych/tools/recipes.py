@@ -16,7 +16,7 @@ from typing import Any
 
 import triptych
 from triptych.errors import UserError, meant
-from triptych.files.results import atomic_folder, json_bytes, why_unwritable
+from triptych.files.results import json_bytes, new_folder
 
 _PACKAGE = Path(__file__).parents[1]
 FOLDER = next(
@@ -81,26 +81,19 @@ def make(name: str, words: Sequence[str]) -> Path:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--out", metavar="DIR", default=f"data/{name}", help="Folder to create.")
     values, locate = parse_settings(parser, words)
-    options, out = build(recipe.Options, values, locate=locate), Path(values["out"])
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out} exists already: delete it, or choose another folder with --out")
-    if (why := why_unwritable(out)) is not None:
-        raise UserError(f"cannot write {out}: {why}; expected a folder to create")
-    try:
-        with atomic_folder(out) as folder:
-            files = {file: _write(folder / file, rows) for file, rows in recipe.main(options)}
-            provenance = {
-                "recipe": name,
-                "about": recipe.__doc__,
-                "options": to_plain(options),
-                "triptych": triptych.__version__,
-                "python": platform.python_version(),
-                "files": files,
-            }
-            (folder / PROVENANCE).write_bytes(json_bytes(provenance))
-    except OSError as error:
-        raise UserError(f"{out} cannot be written: {error.strerror or error}") from error
-    return out
+    options, out = build(recipe.Options, values, locate=locate), values["out"]
+    with new_folder(out) as folder:
+        files = {file: _write(folder / file, rows) for file, rows in recipe.main(options)}
+        provenance = {
+            "recipe": name,
+            "about": recipe.__doc__,
+            "options": to_plain(options),
+            "triptych": triptych.__version__,
+            "python": platform.python_version(),
+            "files": files,
+        }
+        (folder / PROVENANCE).write_bytes(json_bytes(provenance))
+    return Path(out)
 
 
 def _write(path: Path, rows: Iterable[str | tuple[str, ...]]) -> dict[str, int | str]:

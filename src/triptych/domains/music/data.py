@@ -237,4 +237,4 @@ def pack(config: Config, writer: PackWriter) -> str:
     writer.append_ragged("validation", Ragged.of(rows, part.tokens.values.dtype))
     about = {"domain": "music", "data": to_plain(data), "vocabulary": tokenizer.vocabulary}
     writer.finish(about)
-    return f"{n_pieces:,} training pieces in {writer.folder}"
+    return f"{n_pieces:,} training pieces"

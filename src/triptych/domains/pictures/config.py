@@ -136,4 +136,4 @@ def pack(config: RunSettings, writer: PackWriter) -> str:
             counts[split] += len(part)
     about = {"domain": "image", "data": to_plain(config.data)}
     writer.finish({**about, "vocabulary": vocabulary, "counts": counts})
-    return f"{counts['train']:,} training images in {writer.folder}"
+    return f"{counts['train']:,} training images"

@@ -51,7 +51,7 @@ def pack(config: Config, writer: PackWriter) -> str:
             "counts": counts,
         }
     )
-    return f"{counts['train']['pairs']:,} training pairs in {writer.folder}; {tokenizers}"
+    return f"{counts['train']['pairs']:,} training pairs; {tokenizers}"
 
 
 def _read(data: DataConfig, split: str) -> Iterable[Pair]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import mmap
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -17,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych.errors import UserError
-from triptych.files.results import write_atomically
 from triptych.training.loading.batches import Ragged
 
 DESCRIPTION = "pack.json"
@@ -27,21 +25,10 @@ _MAPS: WeakSet[mmap.mmap] = WeakSet()
 
 
 class PackWriter:
-    """Writes arrays of any length into a new folder, a part at a time.
+    """Writes arrays of any length into a folder, a part at a time."""
 
-    Raises UserError where the folder is not empty or cannot be written.
-    """
-
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
-        self._is_new = not self.folder.exists()
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            used = any(self.folder.iterdir())
-        except OSError as error:
-            raise UserError(f"cannot write into {folder}: {error.strerror}") from error
-        if used:
-            raise UserError(f"{folder} is not empty; expected a new folder for the packed data")
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self._arrays: dict[str, dict[str, Any]] = {}
 
     def append(self, name: str, rows: NDArray[Any]) -> None:
@@ -51,11 +38,8 @@ class PackWriter:
         )
         assert (about["dtype"], about["shape"][1:]) == (rows.dtype.str, list(rows.shape[1:])), name
         about["shape"][0] += len(rows)
-        try:
-            with (self.folder / name).open("ab") as file:
-                file.write(np.ascontiguousarray(rows).data)
-        except OSError as error:
-            raise UserError(f"cannot write {self.folder / name}: {error.strerror}") from error
+        with (self.folder / name).open("ab") as file:
+            file.write(np.ascontiguousarray(rows).data)
 
     def append_ragged(self, name: str, rows: Ragged) -> None:
         """Append rows of different lengths."""
@@ -66,18 +50,10 @@ class PackWriter:
         self.append(f"{name}.offsets", rows.offsets[1:] - first + written)
         self.append(f"{name}.values", rows.values[first : rows.offsets[-1]])
 
-    def discard(self) -> None:
-        """Delete what was written, and the folder where it is new: for a pack that fails."""
-        for name in self._arrays:
-            (self.folder / name).unlink(missing_ok=True)
-        if self._is_new:
-            with suppress(OSError):  # somebody else's files stay
-                self.folder.rmdir()
-
     def finish(self, about: dict[str, Any]) -> None:
         """Write the description: of JSON types, for `Pack.about`."""
-        text = json.dumps({"about": about, "arrays": self._arrays}, indent=1)
-        write_atomically(self.folder / DESCRIPTION, text.encode())
+        content = {"about": about, "arrays": self._arrays}
+        (self.folder / DESCRIPTION).write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
 class Pack:
