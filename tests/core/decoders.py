@@ -8,7 +8,6 @@ from random_head import with_random_head
 from torch import nn
 
 from triptych.core import positions as orders
-from triptych.core.attention.full import Full
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
@@ -31,8 +30,8 @@ D = 12
 SIZES = {"n_layers": 2, "d_model": D, "n_heads": 3, "dropout": 0.0, "feed_forward": GELU(16)}
 
 
-def config(attention: object = None) -> TransformerConfig:
-    return TransformerConfig(**SIZES, attention=attention or Full())
+def config(**sizes: Any) -> TransformerConfig:
+    return TransformerConfig(**{**SIZES, **sizes})
 
 
 def decoder_only(
@@ -45,16 +44,16 @@ def decoder_only(
     **sizes: Any,
 ) -> DecoderOnly:
     """A decoder with a random head of so many categories; sizes: of its TransformerConfig."""
-    config = TransformerConfig(**{**SIZES, **sizes})
-    d = config.d_model
+    settings = config(**sizes)
+    d = settings.d_model
     return with_random_head(
         DecoderOnly(
             embedding or TokenEmbedding(levels, d),
             positions or SinusoidalEmbedding(d),
-            config.decoder(shape),
+            settings.decoder(shape),
             head or CategoricalHead(d, levels),
             d_model=d,
-            dropout=config.dropout,
+            dropout=settings.dropout,
         )
     )
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
-from decoders import decoder_only
+from decoders import config, decoder_only
 from gpu.attention_cases import EXAMPLES, build, context, inputs, length_of, name
 
 from triptych.core.attention.compressed import CompressedAttention
 from triptych.core.attention.cross import CrossAttention, capture_attention
-from triptych.core.attention.full import Full
 from triptych.core.attention.multihead import Example
 from triptych.core.attention.relative import Relative
-from triptych.core.layers import GELU
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.models.joint_decoder import JointDecoder
 from triptych.core.state import ForwardContext, Memory
-from triptych.core.transformer import TransformerConfig
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
 
@@ -65,15 +62,9 @@ def test_cross_weights_times_the_values_are_what_is_read() -> None:
             torch.testing.assert_close(weights.sum(-1), expected, **EXACT)
 
 
-def config(attention: object) -> TransformerConfig:
-    return TransformerConfig(
-        n_layers=2, d_model=12, n_heads=3, feed_forward=GELU(16), dropout=0.0, attention=attention
-    )
-
-
 def test_every_layer_of_a_translation_model_is_recorded_and_nothing_changes() -> None:
     sizes = {"source_vocabulary": 9, "target_vocabulary": 9, "n_decoder_layers": 3}
-    model = EncoderDecoder(config(Full()), **sizes).double().eval()
+    model = EncoderDecoder(config(), **sizes).double().eval()
     source, target = torch.randint(3, 9, (2, 7)), torch.randint(3, 9, (2, 4))
     padding = torch.zeros(2, 7, dtype=torch.bool)
     padding[1, 5:] = True
@@ -102,14 +93,14 @@ def test_every_layer_of_a_translation_model_is_recorded_and_nothing_changes() ->
 def test_a_translation_model_gives_the_weights_of_one_layer(layer: int | None, which: int) -> None:
     source, target = torch.randint(3, 9, (2, 7)), torch.randint(3, 9, (2, 4))
     sizes = {"source_vocabulary": 9, "target_vocabulary": 9, "n_decoder_layers": 3}
-    model = EncoderDecoder(config(Full()), **sizes).eval()
+    model = EncoderDecoder(config(), **sizes).eval()
     with capture_attention(model.encoder) as reading, capture_attention(model.decoder) as writing:
         model(source, None, target)
     expected = writing.cross, reading.self_attention, writing.self_attention
     for weights, layers in zip(model.attention(source, target, layer), expected, strict=True):
         assert torch.equal(weights, layers[which])
 
-    joint = JointDecoder(config(Full()), vocabulary=9, padding=0).eval()
+    joint = JointDecoder(config(), vocabulary=9, padding=0).eval()
     with capture_attention(joint.decoder) as seen:
         joint(source, None, target)
     own = seen.self_attention[which]  # [B, H, K + L, K + L]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import decoders
 import pytest
 import torch
 from gpu.attention_cases import CAUSAL, length_of, name
@@ -11,7 +12,6 @@ from saved import saved_bytes
 from torch import Tensor
 
 from triptych.core.attention.multihead import Example
-from triptych.core.layers import GELU
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.state import ForwardContext, Memory
 from triptych.core.transformer import Stack, TransformerConfig
@@ -19,15 +19,7 @@ from triptych.core.universal import Halting, Universal
 
 
 def config(*, recompute: bool, **more: Any) -> TransformerConfig:
-    return TransformerConfig(
-        n_layers=3,
-        d_model=12,
-        n_heads=3,
-        feed_forward=GELU(16),
-        dropout=0.3,
-        activation_checkpointing=recompute,
-        **more,
-    )
+    return decoders.config(n_layers=3, dropout=0.3, activation_checkpointing=recompute, **more)
 
 
 def gradients(

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from decoders import config
 from gpu.attention_cases import context, layer_of, step
 from torch import Tensor
 from torch.nn import functional as F
@@ -14,9 +15,7 @@ from triptych.core.attention.backends import tiled
 from triptych.core.attention.compressed import BlockConvolution, Compressed, CompressedAttention
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.mask import BlockWindow
-from triptych.core.layers import GELU
 from triptych.core.positions import RotaryEmbedding
-from triptych.core.transformer import TransformerConfig
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
 D, H = 12, 3
@@ -126,16 +125,8 @@ def test_rotary_positions_are_refused() -> None:
 
 
 def test_a_stack_alternates_local_and_compressed_layers() -> None:
-    config = TransformerConfig(
-        n_layers=5,
-        d_model=D,
-        n_heads=H,
-        feed_forward=GELU(16),
-        dropout=0.0,
-        attention=Local1D(block=4, memory=2),
-        second_attention=Compressed(),
-    )
-    decoder = config.decoder((20,)).double()
+    both = {"attention": Local1D(block=4, memory=2), "second_attention": Compressed()}
+    decoder = config(n_layers=5, **both).decoder((20,)).double()
     patterns = [block.attention.mask_pattern for block in decoder.blocks]
     assert [isinstance(pattern, BlockWindow) for pattern in patterns] == [True, False] * 2 + [True]
     assert len({id(pattern) for pattern in patterns}) == 2

@@ -15,10 +15,8 @@ from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.multihead import AttentionConfig, MultiHeadAttention
 from triptych.core.attention.relative import Relative
 from triptych.core.heads import CategoricalHead
-from triptych.core.layers import GELU
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.state import LayerCache, Memory, StepContext
-from triptych.core.transformer import TransformerConfig
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.sampling import Sampling, sample_value
 
@@ -48,8 +46,7 @@ def test_a_step_of_a_model_and_its_draw_never_wait_for_the_device(kind: str) -> 
 
 
 def test_a_step_of_a_translator_never_waits_for_the_device() -> None:
-    config = TransformerConfig(n_layers=2, d_model=D, n_heads=3, feed_forward=GELU(16))
-    model = EncoderDecoder(config, source_vocabulary=9, target_vocabulary=9).eval()
+    model = EncoderDecoder(config(), source_vocabulary=9, target_vocabulary=9).eval()
     device = no_sync_device(model)
     source = torch.zeros(2, 5, dtype=torch.int64, device=device)
     state = model.init_state(2, 8, condition=model.encode(source, source == 0))
@@ -111,8 +108,7 @@ def test_a_step_reads_no_more_slots_than_positions_so_far(
 def test_the_memory_is_projected_once_a_sentence_and_no_prefix_is_run_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    config = TransformerConfig(n_layers=3, d_model=D, n_heads=3, feed_forward=GELU(16))
-    model = EncoderDecoder(config, source_vocabulary=9, target_vocabulary=9).eval()
+    model = EncoderDecoder(config(n_layers=3), source_vocabulary=9, target_vocabulary=9).eval()
     projected: list[int] = []
     project_memory = CrossAttention.project_memory
 
@@ -135,7 +131,7 @@ def test_the_memory_is_projected_once_a_sentence_and_no_prefix_is_run_again(
 def test_the_blocks_of_a_stack_share_their_pattern_and_step_context(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    decoder = config(Local2D(2, 2, 1, 1)).decoder((4, 2, 3)).eval()
+    decoder = config(attention=Local2D(2, 2, 1, 1)).decoder((4, 2, 3)).eval()
     assert len({id(block.attention.mask_pattern) for block in decoder.blocks}) == 1
     made: list[int] = []
     original = MultiHeadAttention.step_context

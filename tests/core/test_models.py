@@ -50,7 +50,7 @@ def conditioned_model() -> DecoderOnly:
     )  # fmt: skip
     return with_random_head(DecoderOnly(
         ChannelEmbedding(7, order.coordinates[:, 2], D), AxialEmbedding(order, D),
-        config(attention).decoder(shape, cross=True), CategoricalHead(D, 7), d_model=D,
+        config(attention=attention).decoder(shape, cross=True), CategoricalHead(D, 7), d_model=D,
         conditioner=Reader(encoder),
     )).double()  # fmt: skip
 
@@ -149,7 +149,7 @@ def test_likelihood_of_a_row_does_not_depend_on_its_batch(kind: str) -> None:
 
 
 def test_attention_to_symbols_refuses_whole_pixels() -> None:
-    decoder = config(PitchTime()).decoder((12,))
+    decoder = config(attention=PitchTime()).decoder((12,))
     head = MixtureOfLogisticsHead(D, levels=7, channels=3, components=2)
     with pytest.raises(ValueError, match="one token per position"):
         with_random_head(

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from decoders import config
 from gpu.attention_cases import CAUSAL, length_of, name
 from in_steps import decode
 from test_universal import HALTING, spread_halting
@@ -21,18 +22,6 @@ from triptych.core.transformer import DepthConfig, Layers, TransformerConfig
 from triptych.core.universal import Universal
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
-
-
-def config(norm: str = "pre", **more: object) -> TransformerConfig:
-    return TransformerConfig(
-        n_layers=2,
-        d_model=12,
-        n_heads=3,
-        feed_forward=GELU(16),
-        dropout=0.0,
-        norm_position=norm,
-        **more,
-    )
 
 
 DEPTHS = [Layers(), Universal(), Universal(HALTING)]
@@ -57,7 +46,7 @@ def test_a_decoder_of_every_variant_steps_as_it_trains(
 def test_a_decoder_with_cross_attention_steps_as_it_trains(
     norm: str, prefix: int, positions: PositionConfig, depth: DepthConfig
 ) -> None:
-    decoder = config(norm, positions=positions, depth=depth).decoder((9,), cross=True)
+    decoder = config(norm_position=norm, positions=positions, depth=depth).decoder((9,), cross=True)
     spread_halting(decoder).double()
     x = torch.randn(3, 9, 12, dtype=torch.float64)
     memory = torch.randn(3, 6, 12, dtype=torch.float64)
@@ -105,11 +94,10 @@ def test_an_encoder_reads_both_ways_and_not_its_padding() -> None:
 def test_pre_norm_ends_with_a_norm_and_post_norm_needs_none() -> None:
     x = torch.randn(1, 4, 12) * 30
     for norm in ("pre", "post"):
-        y = config(norm).decoder((4,))(x)
+        y = config(norm_position=norm).decoder((4,))(x)
         torch.testing.assert_close(y.mean(-1), torch.zeros(1, 4), rtol=0.0, atol=1e-5)
-    assert len(config("post").decoder((4,)).state_dict()) < len(
-        config("pre").decoder((4,)).state_dict()
-    )
+    post, pre = (config(norm_position=norm).decoder((4,)).state_dict() for norm in ("post", "pre"))
+    assert len(post) < len(pre)
 
 
 @pytest.mark.parametrize(
@@ -134,9 +122,8 @@ def test_impossible_settings_are_refused(wrong: dict[str, object]) -> None:
 def test_attention_compiles_to_one_graph(
     attention: AttentionConfig, shape: tuple[int, ...]
 ) -> None:
-    decoder = TransformerConfig(
-        n_layers=2, d_model=64, n_heads=2, feed_forward=GELU(1024), dropout=0.0, attention=attention
-    ).decoder(shape)
+    sizes = {"d_model": 64, "n_heads": 2, "feed_forward": GELU(1024), "attention": attention}
+    decoder = config(**sizes).decoder(shape)
     x = torch.randn(1, math.prod(shape), 64)
     torch.compiler.reset()
     compiled = torch.compile(decoder, backend="eager", fullgraph=True)

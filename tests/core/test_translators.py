@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,11 +30,11 @@ UNIVERSAL = {"depth": Universal(Halting(threshold=0.8))}
 
 def transformer(share: str = "all", **sizes: Any) -> EncoderDecoder:
     vocabularies = {"source_vocabulary": V, "target_vocabulary": V, "share_embeddings": share}
-    return with_random_head(EncoderDecoder(replace(config(), **sizes), **vocabularies)).double()
+    return with_random_head(EncoderDecoder(config(**sizes), **vocabularies)).double()
 
 
 def joint(**sizes: Any) -> JointDecoder:
-    model = JointDecoder(replace(config(), n_layers=3, **sizes), vocabulary=V, padding=PAD)
+    model = JointDecoder(config(n_layers=3, **sizes), vocabulary=V, padding=PAD)
     return model.double().eval()
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import decoders
 import pytest
 import torch
+from decoders import D
 from random_head import with_random_head
 from torch import Tensor
 
-from triptych.core.layers import GELU
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import SinusoidalEmbedding
 from triptych.core.state import ForwardContext, Memory
@@ -23,15 +24,15 @@ from triptych.core.universal import (
     steps_of,
 )
 
-D, T = 12, 4
+T = 4
 EXACT = {"rtol": 0.0, "atol": 1e-12}
 HALTING = Halting(threshold=0.9, ponder_cost=0.1)
 both_depths = pytest.mark.parametrize("halting", [None, HALTING], ids=["fixed", "halting"])
 
 
 def config(halting: Halting | None = None, **more: Any) -> TransformerConfig:
-    settings = {"n_layers": T, "dropout": 0.0, "norm_position": "post", "depth": Universal(halting)}
-    return TransformerConfig(d_model=D, n_heads=3, feed_forward=GELU(16), **(settings | more))
+    settings = {"n_layers": T, "norm_position": "post", "depth": Universal(halting)}
+    return decoders.config(**(settings | more))
 
 
 def spread_halting(stack: Any) -> Any:
