@@ -163,11 +163,6 @@ def test_a_csv_may_have_the_two_columns_alone(folder):
     assert names(MidiFolder(str(folder)), "test") == ["part0/00.MIDI"]
 
 
-def test_a_csv_about_other_things_is_ignored(folder):
-    (folder / "shopping.csv").write_text("item,price\nmilk,1\n")
-    assert sum(len(MidiFolder(str(folder)).load(split, EVENTS)) for split in SPLITS) == 40
-
-
 def test_the_limit_reads_the_first_by_name(folder):
     source = MidiFolder(str(folder), limit=2)
     assert names(source, "train") == names(MidiFolder(str(folder)), "train")[:2]
