@@ -145,23 +145,7 @@ COLUMN = 36
 """Where the help of a command begins, after the indent of two."""
 
 
-def help_lines() -> list[str]:
-    """Return the list of commands; of one that some domains lack, they are named after its help."""
-    known = domains.names()
-    lines = []
-    for command in COMMANDS.values():
-        words = f"{command.name} {command.usage}"
-        offering = command.domains() if command.needs_domain else known
-        lacking = [name for name in known if name not in offering]
-        some = f" (not {', '.join(lacking)})" if lacking and len(offering) > 1 else ""
-        if len(words) >= COLUMN:
-            lines.append(f"  {words}")
-            words = ""
-        lines.append(f"  {words:<{COLUMN}}{command.help}{some}")
-    return lines
-
-
-_HELP = """\
+HELP = """\
 usage: triptych COMMAND [DOMAIN] [OPTIONS]
 
 A toolkit for generative Transformers of text, images and music.
@@ -177,6 +161,22 @@ shipped one.
 `triptych COMMAND [DOMAIN] --help` shows every option with its unit and default.
 `triptych --version` prints the version.
 """
+
+
+def help_text() -> str:
+    """Return the text of `triptych --help`, with the domains that lack a command after its help."""
+    known = domains.names()
+    lines = []
+    for command in COMMANDS.values():
+        words = f"{command.name} {command.usage}"
+        offering = command.domains() if command.needs_domain else known
+        lacking = [name for name in known if name not in offering]
+        some = f" (not {', '.join(lacking)})" if lacking and len(offering) > 1 else ""
+        if len(words) >= COLUMN:
+            lines.append(f"  {words}")
+            words = ""
+        lines.append(f"  {words:<{COLUMN}}{command.help}{some}")
+    return HELP.format(commands="\n".join(lines), domains=", ".join(known))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -210,11 +210,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 141  # 128 + SIGPIPE
     finally:
         log.removeHandler(handler)
-
-
-def help_text() -> str:
-    """Return the text of `triptych --help`."""
-    return _HELP.format(commands="\n".join(help_lines()), domains=", ".join(domains.names()))
 
 
 def _dispatch(arguments: list[str]) -> int:

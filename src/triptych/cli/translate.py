@@ -13,6 +13,7 @@ from triptych.cli.options import read_options
 from triptych.domains.base import Domain, Translation
 from triptych.files.progress import ProgressLine
 from triptych.files.results import split_lines
+from triptych.types import Progress
 
 BATCHES_PER_PART = 16
 """Most batches of input that are translated before output is written: enough lines to sort by
@@ -35,13 +36,14 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     from triptych.training.engine.devices import out_of_memory_advice
 
     # On a terminal the translations would stand between the parts of the line of progress.
-    report = None if sys.stdout.isatty() else ProgressLine("translated lines")
+    line = ProgressLine("translated lines")
+    report: Progress = (lambda done, total: None) if sys.stdout.isatty() else line
     done, seconds = 0, 0.0
     size = options.batch_size * BATCHES_PER_PART
     for lines in arriving_lines(sys.stdin.buffer, size, name="standard input"):
 
         def show(part: int, whole: int, /, before: int = done, count: int = len(lines)) -> None:
-            if report is not None and part < whole:  # the last line counts once it is written
+            if part < whole:  # the last line counts once it is written
                 report(before + count * part // whole, 0)
 
         started = time.perf_counter()
@@ -50,11 +52,9 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
         seconds += time.perf_counter() - started
         write_lines(sys.stdout.buffer, translations, n_best=options.n_best, first=done + 1)
         done += len(lines)
-        if report is not None:
-            report(done, 0)
+        report(done, 0)
     if done:
-        if report is not None:
-            report(done, done)
+        report(done, done)
         print(
             f"{done / seconds:,.1f} sentences/s (beam {options.beam}, dtype {options.dtype})",
             file=sys.stderr,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, fields
 
-from triptych.domains.music.notes import N_PITCHES
 from triptych.types import Checked
 
 SEMITONES = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
@@ -72,6 +71,8 @@ def parse_ranges(text: str) -> dict[str, tuple[int, int]]:
 
     A range without a name, as `48-84`, has the key ALL_VOICES. Raises ValueError for other texts.
     """
+    from triptych.domains.music.notes import N_PITCHES  # numpy, which --help does not need
+
     voice = r"\s*(?:([A-Za-z]+)\s*=)?\s*(\d+)\s*-\s*(\d+)\s*"
     matches = [re.fullmatch(voice, part) for part in text.split(",")]
     ranges = {(m[1] or ALL_VOICES).lower(): (int(m[2]), int(m[3])) for m in matches if m}

@@ -10,7 +10,7 @@ import io
 import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from lightning_utilities.core.apply_func import apply_to_collection
@@ -29,10 +29,8 @@ Prepared = tuple[TrainingModule, ResumableLoader, FixedBatches]
 """What `Domain.prepare` returns."""
 
 
-class Prepare(Protocol):
-    """`Domain.prepare`."""
-
-    def __call__(self, config: Any, vocabulary: Any = None) -> Prepared: ...
+Prepare = Callable[[Any, Any], Prepared]
+"""`Domain.prepare`, of (config, vocabulary)."""
 
 
 @contextlib.contextmanager
