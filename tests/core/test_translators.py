@@ -18,6 +18,7 @@ from triptych.core.models.encoder_decoder import EncoderDecoder, SequenceToSeque
 from triptych.core.models.joint_decoder import JointDecoder
 from triptych.core.models.recurrent import RecurrentEncoderDecoder
 from triptych.core.positions import Rotary
+from triptych.core.transformer import TransformerConfig
 from triptych.core.universal import Halting, Universal
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.penalty import LengthPenalty
@@ -194,3 +195,13 @@ def test_tied_matrices_are_one_and_their_scale_is_the_published_one() -> None:
     assert model.head.logits.weight is model.target_embedding.table.weight
     x = model.target_embedding(torch.tensor([[4]]), torch.tensor([0]))
     torch.testing.assert_close(x[0, 0], model.target_embedding.table.weight[4] * D**0.5, **EXACT)
+
+
+def test_the_default_sizes_are_those_of_the_published_base_model() -> None:
+    """65 million parameters with 37,000 tokens (Vaswani et al. 2017, table 3)."""
+    with torch.device("meta"):
+        model = EncoderDecoder(
+            TransformerConfig(), source_vocabulary=37_000, target_vocabulary=37_000
+        )
+    assert sum(p.numel() for p in model.parameters()) == pytest.approx(65e6, rel=0.05)
+    assert (model.encoder.n_layers, model.dropout.p) == (6, 0.1)
