@@ -206,7 +206,7 @@ def test_constraints_that_nothing_meets_leave_no_hypothesis() -> None:
 
 
 def test_lacking_tokens_are_those_of_the_definition() -> None:
-    for phrases in REQUIRED:
+    for phrases in [*REQUIRED, [[(3, 3, 3, 3)]]]:  # also one longer than what is written
         required = RequiredPhrases(phrases, CPU)
 
         def slow(words: Words, phrases: list[list[Words]] = phrases) -> int:
