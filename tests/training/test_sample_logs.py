@@ -105,13 +105,14 @@ def wandb_records(folder: Path) -> tuple[list[dict[str, Any]], list[Any]]:
 
 
 def test_both_loggers_hold_the_same_content(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     folder, logs = tmp_path / "toy", {"wandb": "offline", "log": LogConfig(tensorboard=True)}
     toy_run(folder, Shows(), run=logs, max_steps=4, val_check_interval=2, num_sanity_val_steps=0)
 
     rows, artifacts = wandb_records(folder)
+    assert "wandb:" not in "".join(capfd.readouterr()), "its own lines are off"
     shown = {name: value for row in rows for name, value in row.items()}
     board = events(folder / "tensorboard")
     tags = board.Tags()
