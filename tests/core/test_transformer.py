@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from decoders import config
 from gpu.attention_cases import CAUSAL, length_of, name
-from in_steps import decode
 from test_universal import HALTING, spread_halting
+from torch import Tensor
 
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
@@ -17,11 +18,24 @@ from triptych.core.attention.multihead import AttentionConfig, Example
 from triptych.core.attention.relative import Relative
 from triptych.core.layers import GELU
 from triptych.core.positions import PositionConfig, Rotary, Sinusoidal
-from triptych.core.state import ForwardContext, Memory
-from triptych.core.transformer import DepthConfig, Layers, TransformerConfig
+from triptych.core.state import NO_CONTEXT, ForwardContext, Memory
+from triptych.core.transformer import DepthConfig, Layers, Stack, TransformerConfig
 from triptych.core.universal import Universal
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
+
+
+def decode(decoder: Stack, x: Tensor, prefix: int, context: ForwardContext = NO_CONTEXT) -> Tensor:
+    """A decoder applied as it decodes: a prefill of `prefix` positions, then single steps."""
+    state = decoder.init_state(*x.shape[:2], context)
+    token_ids = torch.zeros(x.shape[:2]) if context.token_ids is None else context.token_ids
+    begin = ForwardContext(token_ids=token_ids[:, :prefix])
+    parts = [decoder(x[:, :prefix], begin, state)] if prefix else []
+    for t in range(prefix, x.shape[1]):
+        now = decoder.step_context(torch.tensor([t]), state)
+        now = replace(now, token_ids=token_ids[:, t : t + 1])
+        parts.append(decoder.step(x[:, t : t + 1], state, now))
+    return torch.cat(parts, dim=1)
 
 
 DEPTHS = [Layers(), Universal(), Universal(HALTING)]

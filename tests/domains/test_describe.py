@@ -119,7 +119,7 @@ def test_a_csv_of_splits_decides(tmp_path: Path) -> None:
     assert len(config.data.source.load("train", config.model.tokenizer)) == 6
 
 
-def pairs_in(config: Any) -> dict[str, int]:
+def items_in(config: Any) -> dict[str, int]:
     source = config.data.source
     return {split: len(source.items(split)) for split in source.splits()}
 
@@ -132,7 +132,7 @@ def test_two_files_of_sentences(tmp_path: Path) -> None:
     assert "LATIN 100%" in text(described)
     source = config.data.source
     assert (source.source_language, source.target_language) == ("en", "fr")
-    sizes = pairs_in(config)
+    sizes = items_in(config)
     assert sum(sizes.values()) == 2000
     assert min(sizes["validation"], sizes["test"]) >= 20
     _, swapped = look("translation", tmp_path, source_language="fr")
@@ -147,7 +147,7 @@ def test_files_of_all_splits(tmp_path: Path) -> None:
         for language in ("fr", "en"):
             write_lines(tmp_path / f"{split}.{language}", sentences(language, count))
     described, config = look("translation", tmp_path)
-    assert pairs_in(config) == {"train": 200, "validation": 30, "test": 20}
+    assert items_in(config) == {"train": 200, "validation": 30, "test": 20}
     assert "validation, test" in text(described)
 
 
@@ -165,7 +165,7 @@ def test_sides_without_a_language(tmp_path: Path) -> None:
     (tmp_path / "train.tgt").rename(tmp_path / "b.txt")
     (tmp_path / "train.src").rename(tmp_path / "a.txt")
     _, config = look("translation", tmp_path)
-    assert sum(pairs_in(config).values()) == 300
+    assert sum(items_in(config).values()) == 300
 
 
 @pytest.mark.parametrize("with_splits", [False, True])
@@ -180,15 +180,10 @@ def test_a_table(tmp_path: Path, with_splits: bool) -> None:
     write_lines(tmp_path / "table.tsv", ["\t".join(header), *lines])
     for data in (tmp_path, tmp_path / "table.tsv"):
         _, config = look("translation", data)
-        sizes = pairs_in(config)
+        sizes = items_in(config)
         assert sum(sizes.values()) == 300
         assert sizes["validation"] == 30 if with_splits else sizes["validation"] >= 20
         assert config.data.source.source_column == "en"
-
-
-def documents_in(config: Any) -> dict[str, int]:
-    source = config.data.source
-    return {split: len(source.items(split)) for split in source.splits()}
 
 
 def test_one_file_of_lines(tmp_path: Path) -> None:
@@ -197,13 +192,13 @@ def test_one_file_of_lines(tmp_path: Path) -> None:
     assert "2,000 lines of text of book.txt" in text(described)
     assert type(config.task).__name__ == "NextToken"
     assert config.data.source.one_per_line
-    sizes = documents_in(config)
+    sizes = items_in(config)
     assert sum(sizes.values()) == 2000
     for split in ("validation", "test"):
         assert described.settings[f"data.source.{split}_share"].why == f"{sizes[split]} lines"
     _, masked = look("language", tmp_path, task="masked")
     assert type(masked.task).__name__ == "MaskedTokens"
-    assert documents_in(masked) == sizes
+    assert items_in(masked) == sizes
     assert masked.data.tokenizer.lowercase
 
 
@@ -239,7 +234,7 @@ def test_blank_lines_and_names_of_splits(tmp_path: Path) -> None:
     source = config.data.source
     assert not source.one_per_line
     assert set(source.files["train"]) == {"part1/train.txt", "more.txt"}
-    sizes = documents_in(config)
+    sizes = items_in(config)
     assert sizes["validation"] == 50
     assert sizes["train"] + sizes["test"] == 250
     assert "250 documents between blank lines: 3 lines" in text(described)
