@@ -17,14 +17,6 @@ import triptych
 from triptych.errors import UserError
 
 
-def test_a_run_leaves_everything_in_its_folder(image_checkpoint: Path) -> None:
-    folder = image_checkpoint.parents[1]
-    assert {path.name for path in folder.iterdir()} == {
-        "checkpoints", "config.yaml", "metrics.csv", "samples", "versions.json",
-    }  # fmt: skip
-    assert {path.name for path in image_checkpoint.parent.iterdir()} == {"best.ckpt", "last.ckpt"}
-
-
 def test_corrupt_files_are_skipped_counted_and_named(music_run) -> None:
     answer = music_run.answer
     assert answer.code == 0, answer.err

@@ -30,6 +30,7 @@ def tiny_image(
     positions: PositionConfig | None = None,
     n_layers: int = 2,
     n_heads: int = 2,
+    width: int = 12,
     n_classes: int = 0,
     factor: int | None = None,
     sharp: bool = False,
@@ -38,7 +39,7 @@ def tiny_image(
     """A random model. factor: of super-resolution. sharp: with a distribution far from uniform."""
     torch.manual_seed(0)
     transformer = TransformerConfig(
-        n_layers=n_layers, d_model=12, n_heads=n_heads, feed_forward=GELU(16),
+        n_layers=n_layers, d_model=width, n_heads=n_heads, dropout=0.0, feed_forward=GELU(16),
         attention=attention or Full(), positions=positions or Axial(),
     )  # fmt: skip
     config = ModelConfig(

@@ -56,6 +56,7 @@ def test_folder_holds_all_that_was_promised(
     assert {path.name for path in folder.iterdir()} == {
         "checkpoints", "config.yaml", "metrics.csv", "samples", "versions.json",
     }  # fmt: skip
+    assert {path.name for path in (folder / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
     config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
     assert config["model"] == {"d_model": 16}
     assert config["trainer"]["max_steps"] == 6

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
-from random_head import with_random_head
+from tiny_image import tiny_image
 from torch import Tensor
 
 from triptych.config.schema import from_plain
@@ -15,12 +16,9 @@ from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.heads import Categorical, HeadConfig, MixtureOfLogistics
-from triptych.core.layers import GELU
-from triptych.core.positions import Axial
-from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import SampleRequest, Sampling
 from triptych.domains.image.config import Config as ImageConfig
-from triptych.domains.image.model import ImageTransformer, ModelConfig
+from triptych.domains.image.model import ImageTransformer
 from triptych.domains.image.task import ImageTrainingModule
 
 HEIGHT, WIDTH = 3, 4  # not square on purpose, and not a multiple of the blocks below
@@ -36,27 +34,9 @@ each_attention = pytest.mark.parametrize(
 
 
 def tiny(
-    *,
-    head: HeadConfig | None = None,
-    attention: AttentionConfig | None = None,
-    shape: tuple[int, int, int] = (HEIGHT, WIDTH, 3),
-    levels: int = 5,
-    n_classes: int = 0,
-    dropout: float = 0.0,
+    *, shape: tuple[int, int, int] = (HEIGHT, WIDTH, 3), levels: int = 5, **parts: Any
 ) -> ImageTransformer:
-    config = ModelConfig(
-        TransformerConfig(
-            n_layers=1,
-            d_model=32,
-            n_heads=2,
-            feed_forward=GELU(64),
-            dropout=dropout,
-            attention=attention or Full(),
-            positions=Axial(),
-        ),
-        head=head or Categorical(),
-    )
-    return with_random_head(ImageTransformer(config, shape, levels=levels, n_classes=n_classes))
+    return tiny_image(shape, levels, n_layers=1, width=32, **parts).full_model.train()
 
 
 def random_images(count: int, shape: tuple[int, int, int], levels: int, seed: int = 0) -> Tensor:
