@@ -57,7 +57,7 @@ def test_a_config_tells_how_it_is_run(path: Path) -> None:
 
 @pytest.mark.parametrize("path", OVERLAYS, ids=name)
 def test_an_overlay_changes_the_config_that_its_comment_names(path: Path) -> None:
-    from triptych.cli.train import parser
+    from triptych.cli.options import parser_of
     from triptych.config.schema import parse_settings
     from triptych.domains import find_domain
 
@@ -67,8 +67,8 @@ def test_an_overlay_changes_the_config_that_its_comment_names(path: Path) -> Non
     assert f"configs/{name(base)}.yaml" in text
     assert f"--config configs/{name(path)}.yaml" in text
     files = [["--config", str(file)] for file in (base, path)]
-    first, _ = parse_settings(parser(find_domain(domain)), files[0])
-    both, _ = parse_settings(parser(find_domain(domain)), files[0] + files[1])
+    first, _ = parse_settings(parser_of("train", find_domain(domain)), files[0])
+    both, _ = parse_settings(parser_of("train", find_domain(domain)), files[0] + files[1])
     assert first.model.class_conditional
     assert not both.model.class_conditional
     assert both.run.name == f"{domain}/{path.stem}"

@@ -41,7 +41,7 @@ def test_each_domain_has_a_sweep() -> None:
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
 def test_its_first_and_last_point_are_parsed(path: Path) -> None:
-    from triptych.cli.train import parser
+    from triptych.cli.options import parser_of
     from triptych.config.schema import parse_settings
     from triptych.domains import find_domain
 
@@ -50,7 +50,9 @@ def test_its_first_and_last_point_are_parsed(path: Path) -> None:
     assert words[:5] == ["exec", "triptych", "train", path.stem, "--config"]
     config = ROOT / words[5]
     for arguments in (points(sweep)[0], points(sweep)[-1]):
-        parse_settings(parser(find_domain(path.stem)), ["--config", str(config), *arguments])
+        parse_settings(
+            parser_of("train", find_domain(path.stem)), ["--config", str(config), *arguments]
+        )
 
 
 @pytest.mark.slow

@@ -58,9 +58,14 @@ MODELS: list[tuple[Build, dict[str, Any]]] = [
     (recurrent, {"cell": "gru", "bidirectional": True, "share_embeddings": "none"}),
     (recurrent, {"cell": "gru", "score": "dot"}),
 ]
-every_model = pytest.mark.parametrize(
-    ("build", "settings"), MODELS, ids=lambda value: getattr(value, "__name__", "")
-)
+
+
+def shown(value: Any) -> str:
+    """Name of a case: a function has no address in it."""
+    return getattr(value, "__name__", str(value))
+
+
+every_model = pytest.mark.parametrize(("build", "settings"), MODELS, ids=shown)
 
 
 def batch(model: SequenceToSequence | None = None) -> tuple[Tensor, Tensor | None, Tensor]:
@@ -119,7 +124,7 @@ def test_a_prefill_and_steps_are_the_pass_over_the_whole_target(
 
 
 @pytest.mark.parametrize(
-    ("build", "settings"), [one for one in MODELS if one[0] is not recurrent], ids=str
+    ("build", "settings"), [one for one in MODELS if one[0] is not recurrent], ids=shown
 )
 def test_several_steps_at_once_overwrite_what_is_taken_back(
     build: Build, settings: dict[str, Any]
@@ -149,7 +154,7 @@ def best_of_all(each: SequenceToSequence, source: Tensor, length: int) -> float:
 
 
 @pytest.mark.parametrize(
-    ("build", "settings"), [(transformer, {}), (joint, ALTERNATING), (recurrent, {})], ids=str
+    ("build", "settings"), [(transformer, {}), (joint, ALTERNATING), (recurrent, {})], ids=shown
 )
 @torch.no_grad()
 def test_a_wide_beam_finds_the_best_target_and_a_beam_of_1_is_greedy(

@@ -11,7 +11,7 @@ from pytorch_lightning.callbacks import Callback, LearningRateMonitor
 from pytorch_lightning.loggers import CSVLogger
 from toy_task import ToyTask, rows, toy_run
 
-from triptych.cli.train import parser
+from triptych.cli.options import parser_of
 from triptych.config.schema import parse_settings
 from triptych.domains import find_domain
 from triptych.training.engine import module
@@ -67,7 +67,7 @@ def test_a_profiler_writes_its_report_into_the_folder_of_the_run(tmp_path: Path)
 
 def options(*arguments: str) -> dict[str, Any]:
     domain = find_domain("image")
-    values, _ = parse_settings(parser(domain), ["--config", str(CONFIG), *arguments])
+    values, _ = parse_settings(parser_of("train", domain), ["--config", str(CONFIG), *arguments])
     return checks.trainer_settings(values["trainer"])
 
 
