@@ -33,6 +33,20 @@ def test_sentences_are_kept_whole(bytes_only: TextTokenizer) -> None:
     assert split_long("机器学习。你好！好", bytes_only, 20) == ["机器学习。", "你好！", "好"]
 
 
+@pytest.mark.parametrize(
+    ("line", "halves"),
+    [
+        ("aa bbbbbb cccccc", ["aa bbbbbb", "cccccc"]),  # spaces at 2 and 9, the middle is 8
+        ("aaaaaa bbbbbb cc", ["aaaaaa", "bbbbbb cc"]),  # at 6 and 13
+        ("aaaaaaabbbbbbb", ["aaaaaaa", "bbbbbbb"]),
+    ],
+)
+def test_a_long_sentence_is_halved_near_its_middle(
+    bytes_only: TextTokenizer, line: str, halves: list[str]
+) -> None:
+    assert split_long(line, bytes_only, 10) == halves
+
+
 def test_every_piece_fits_and_no_letter_is_lost(bytes_only: TextTokenizer) -> None:
     draw = random.Random(0)
     for _ in range(200):

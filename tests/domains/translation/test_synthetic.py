@@ -237,3 +237,4 @@ def test_evaluation_reports_the_entropy_of_the_source(task: TranslationTrainingM
 def test_impossible_sentence_settings_are_refused(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         ReversedSentences(**wrong)
+    assert len(ReversedSentences(n_words=2, min_words=10).items("test")) == 1000
