@@ -115,4 +115,4 @@ def test_instruments_that_cannot_play(refused, band_run: Path) -> None:
 
 def test_a_piano_model_has_no_instruments(refused, music_run) -> None:
     command = ["sample", "music", "--checkpoint", music_run.checkpoint, "--out", "out"]
-    refused(*command, "--instruments", "violin", says=["instruments", "events", "remi"])
+    refused(*command, "--instruments", "violin", says=["instruments", "events", "scale", "ranges"])

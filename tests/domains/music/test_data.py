@@ -88,7 +88,7 @@ def test_a_pack_holds_ids_speeds_and_pitches(tmp_path, monkeypatch, chunk):
     monkeypatch.setattr(data, "CHUNK", chunk)
     stretch = (0.5, 1.0, 2.0)
     config = settings(source=Three(), augmentation=Augmentation(stretch=stretch))
-    assert DOMAIN.pack(config, str(tmp_path)).startswith("3 training pieces")
+    assert "3 training pieces" in DOMAIN.pack(config, str(tmp_path))
     found, kind = Pack(tmp_path, "music"), EventTokenizer()
     first, second, third = (piece.content for piece in Three().load("train", kind))
     contents = [
