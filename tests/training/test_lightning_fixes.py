@@ -226,3 +226,17 @@ def test_strategies_that_copy_the_process_are_recognised(strategy: Any, copies: 
     chosen = strategy() if callable(strategy) else strategy
     trainer = pl.Trainer(accelerator="cpu", devices=2, strategy=chosen, logger=False)
     assert fixes.copies_this_process(trainer) is copies
+
+
+@pytest.mark.parametrize("every", [None, float("inf")])
+def test_no_validation_follows_a_batch_where_none_is_due_by_batches(every: float | None) -> None:
+    trainer: Any = SimpleNamespace(
+        check_val_every_n_epoch=1,
+        enable_validation=True,
+        current_epoch=0,
+        is_last_batch=False,
+        val_check_batch=every,
+    )
+    assert not fixes.validation_may_follow(trainer)
+    trainer.is_last_batch = True
+    assert fixes.validation_may_follow(trainer)

@@ -250,11 +250,17 @@ def test_sampled_tokens_are_those_of_the_sampled_music(velocities, tempos):
         assert words(tokenizer, again[timed]) == words(tokenizer, ids[timed])
 
 
-def test_what_is_encoded_is_allowed():
+CHORDS = [(program, "", [(12 * beat, 12, pitch, 90) for beat in (0, 1) for pitch in (60, 64, 67)])
+          for program in (40, 42, DRUMS)]  # fmt: skip
+
+
+@pytest.mark.parametrize("tracks", [BAND_TRACKS, CHORDS])
+def test_what_is_encoded_is_allowed(tracks):
     """A model that learned the data is never forced away from it."""
     tokenizer = RemiTokenizer()
-    meters = [(0, 1, 4), (12, 6, 8), (48, 4, 4)]
-    ids = tokenizer.tokens(band(tokenizer, meters=meters, tempos=[(0, 60), (48, 90)]))
+    music = {"meters": [(0, 1, 4), (12, 6, 8), (48, 4, 4)], "tempos": [(0, 60), (48, 90)]}
+    score = parse_midi(midi_of(tracks, **music), name="x")
+    ids = tokenizer.tokens(tokenizer.from_midi(score))
     grammar = tokenizer.grammar(1, seconds=None, n_prompt=0)
     for place in range(len(ids)):
         forbidden = grammar(torch.from_numpy(ids[None, :place]))
