@@ -53,7 +53,12 @@ def test_two_draws_are_a_mixture_of_two_distributions() -> None:
     mixed[:, 1] = image[:, 1]
     with torch.no_grad():
         of_filled = trained.full_model.eval().nll(mixed)[:, 2:].sum(1).neg().exp()  # p(filled | g)
-    found = completion_scores(trained, ImageDataset(image, None, LEVELS), filled, draws=2, seed=3)
+    seen: list[tuple[int, int]] = []
+    images = ImageDataset(image.repeat(3, 1, 1, 1), None, LEVELS)
+    found = completion_scores(
+        trained, images, filled, draws=2, seed=3, progress=lambda *done: seen.append(done)
+    )
+    assert seen[-3:] == [(1, 3), (2, 3), (3, 3)]
     alone = found["completion"]["filled_alone_bits_per_dim"]
     assert alone == pytest.approx(-math.log2(of_filled.mean()) / 2)
 

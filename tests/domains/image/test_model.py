@@ -224,5 +224,6 @@ def test_a_level_takes_the_rows_of_the_nearest_brightness() -> None:
     brightness = [row / 3 for row in rows.rows]
     assert all(abs(b - level / 255) <= 1 / 6 + 1e-9 for level, b in enumerate(brightness))
     assert rows.n_new == 0
+    assert many.same_vocabulary(image_module(256).metadata["vocabulary"])
     (back,) = few.row_maps(many.metadata["vocabulary"])
     assert back.rows == [0, 85, 170, 255], "each has a level of exactly its brightness"

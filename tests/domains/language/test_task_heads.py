@@ -13,7 +13,7 @@ from triptych.core.models.sequence_vector import SequenceTaskModel
 from triptych.domains.language.data import LabelledExamples, join_texts
 from triptych.domains.language.metrics import simple_accuracies, words_of
 from triptych.domains.language.model import CLS, SEP, ModelConfig, Vocabulary
-from triptych.domains.language.sources import Labelled, TabSeparated
+from triptych.domains.language.sources import Labelled, TabSeparated, filled
 from triptych.domains.language.tasks.labelled import (
     Classification,
     Entailment,
@@ -23,6 +23,7 @@ from triptych.domains.language.tasks.labelled import (
 )
 from triptych.domains.language.tasks.masked import MaskedTokens
 from triptych.errors import UserError
+from triptych.text.files import Row
 from triptych.text.tokenizer import PAD
 from triptych.training.engine.evaluate import sum_scores
 from triptych.training.loading.batches import Ragged
@@ -294,3 +295,10 @@ def test_values_of_this_package_cannot_be_changed() -> None:
     assert not positional_options("triptych.domains.language")
     found = names_of_many_defaults("triptych.domains.language")
     assert found == {"count", "directory"}
+
+
+@pytest.mark.parametrize(("least", "wanted"), [(1, "expected a text or"), (2, "text and a label")])
+def test_an_empty_cell_is_refused_with_what_a_line_needs(least: int, wanted: str) -> None:
+    assert filled(Row(["a cat", "a dog"], "x.tsv, line 7"), least=least) == ["a cat", "a dog"]
+    with pytest.raises(UserError, match=rf"x\.tsv, line 7 has 2 .*cell 1 is empty.*{wanted}"):
+        filled(Row(["", "a dog"], "x.tsv, line 7"), least=least)

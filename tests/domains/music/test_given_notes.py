@@ -170,3 +170,11 @@ def test_scores_of_the_free_notes_against_enumeration() -> None:
     with torch.no_grad():
         terms = model.nll(same.unsqueeze(0))[0, [0, 2, 3]].sum()
     assert found["nats_per_note"]["forced"] == pytest.approx(float(terms) / 3, rel=1e-5)
+    found = score_given(
+        model, tokenizer, [piece], [tokenizer.kept(piece, "soprano,alto,tenor")], particles=2,
+        generator=torch.Generator().manual_seed(1),
+    )  # fmt: skip
+    assert found["free_notes"] == 1
+    with torch.no_grad():
+        bass = model.nll(same.unsqueeze(0))[0, 3]
+    assert found["nats_per_note"]["forced"] == pytest.approx(float(bass), rel=1e-5)
