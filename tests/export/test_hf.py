@@ -15,7 +15,7 @@ import triptych
 from triptych.errors import UserError
 from triptych.tools.export import hf
 from triptych.tools.export.original import Original
-from triptych.training.run.model_files import StoredAs, paired
+from triptych.training.run.checkpoint import StoredAs, paired
 
 MODELS: dict[str, tuple[Any, dict[str, Any], str]] = {
     "pegasus": (tiny_models.translator, {}, "PegasusForConditionalGeneration"),
@@ -91,7 +91,7 @@ def test_pairs_of_rotary_features_must_be_reordered(
 ) -> None:
     pytest.importorskip("transformers")
     monkeypatch.setattr(hf, "halved", lambda rows, heads: rows)
-    monkeypatch.setattr("triptych.training.run.model_files.paired", lambda rows, heads: rows)
+    monkeypatch.setattr("triptych.training.run.checkpoint.paired", lambda rows, heads: rows)
     with pytest.raises(RuntimeError, match="LlamaForCausalLM gives other logits"):
         hf.write(made("llama"), tmp_path)
 

@@ -16,8 +16,7 @@ from toy_task import ToyTask
 from triptych.errors import SaveFailed, UserError
 from triptych.files.results import remove_unfinished
 from triptych.training.lightning_fixes import AtomicCheckpointIO
-from triptych.training.run.checkpoint import FORMAT, header, read_checkpoint
-from triptych.training.run.model_files import StoredAs
+from triptych.training.run.checkpoint import FORMAT, StoredAs, header, read_checkpoint
 from triptych.training.run.resume import check_run_folder
 
 

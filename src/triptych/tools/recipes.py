@@ -19,23 +19,21 @@ from triptych.errors import UserError, meant
 from triptych.files.results import json_bytes, new_folder
 
 _PACKAGE = Path(__file__).parents[1]
-FOLDER = next(
-    (f for f in (_PACKAGE / "recipes", _PACKAGE.parents[1] / "scripts/recipes") if f.is_dir()), None
-)
-"""Folder of the recipes: of an installation, else of the repository; None without either."""
+FOLDER = _PACKAGE / "recipes"
+"""Folder of the recipes: of an installation, else of the repository."""
+if not FOLDER.is_dir():
+    FOLDER = _PACKAGE.parents[1] / "scripts/recipes"
 PROVENANCE = "recipe.json"
 """File of a recipe's folder that says how it was made."""
 
 
 def names() -> list[str]:
     """Return the names of the recipes."""
-    files = sorted(FOLDER.glob("[!_]*.py")) if FOLDER else []
-    return [file.stem for file in files]
+    return sorted(file.stem for file in FOLDER.glob("[!_]*.py"))
 
 
 def about(name: str) -> str:
     """Return the first sentence of a recipe's docstring, without running it."""
-    assert FOLDER is not None
     return (FOLDER / f"{name}.py").read_text(encoding="utf-8").split('"""')[1].splitlines()[0]
 
 
@@ -44,7 +42,6 @@ def load(name: str) -> Any:
     if name not in names():
         instead = meant(name, names(), f"there are {', '.join(names())}")
         raise UserError(f"there is no recipe {name!r}; {instead}")
-    assert FOLDER is not None
     if str(FOLDER.parent) not in triptych.__path__:  # of the repository
         triptych.__path__.append(str(FOLDER.parent))
     return import_module(f"triptych.recipes.{name}")

@@ -26,7 +26,7 @@ from triptych.tools.export.hf_layouts import Layout, decoder_layout, translator_
 from triptych.tools.export.original import Original, Written, usage
 from triptych.tools.export.safetensors import check_read_back
 from triptych.tools.export.tokenizer import tokenizer_files
-from triptych.training.run.model_files import StoredAs
+from triptych.training.run.checkpoint import StoredAs
 
 NAME = "hf"
 PREFIX = "model."

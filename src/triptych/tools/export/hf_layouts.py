@@ -30,7 +30,7 @@ from triptych.core.transformer import TransformerConfig
 from triptych.errors import UserError
 from triptych.text.tokenizer import TextFormat
 from triptych.tools.export.parts import check_parts, embedding_weight, position_table
-from triptych.training.run.model_files import StoredAs
+from triptych.training.run.checkpoint import StoredAs
 
 MAX_POSITIONS = 1024
 """Positions of the table of a translator's sinusoids."""

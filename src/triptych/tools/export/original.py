@@ -14,7 +14,7 @@ from triptych import pretrained
 from triptych.domains.base import TrainedModel
 from triptych.errors import UserError
 from triptych.tools.export.card import TEXTS, portable_header
-from triptych.training.run.model_files import StoredAs
+from triptych.training.run.checkpoint import StoredAs
 
 UNKNOWN = "not recorded in the checkpoint"
 

@@ -18,7 +18,7 @@ from triptych.files.results import json_bytes
 from triptych.tools.export.card import command
 from triptych.tools.export.original import Original, Written, usage
 from triptych.tools.export.tokenizer import tokenizer_files
-from triptych.training.run.model_files import from_safetensors
+from triptych.training.run.checkpoint import from_safetensors
 
 
 def write(original: Original, folder: Path) -> Written:
