@@ -91,6 +91,7 @@ def resident() -> float:
 
 def write_corpus(folder: Path, pairs: int) -> None:
     """Write packed pairs of random ids, for training and, 200 of them, for validation."""
+    folder.mkdir()
     writer, random = PackWriter(folder), np.random.default_rng(0)
     tokenizers = Tokenizers.train(
         [""], [""], kind=BytePairs(), vocabulary_size=MIN_VOCABULARY, shared=True

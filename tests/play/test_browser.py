@@ -38,6 +38,8 @@ class Server:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "triptych", "play", "--no_browser", *options],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            # Tests that a script runs in the background ignore SIGINT, and so would the server.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )  # fmt: skip
         assert self.process.stdout is not None
         self.address = self.process.stdout.readline().split(" ")[0]
