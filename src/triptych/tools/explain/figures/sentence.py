@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
+from einops import rearrange
 from torch import Tensor
 
+from triptych.core.layers import Residual
+from triptych.core.positions import NoEmbedding
+from triptych.core.transformer import Block
 from triptych.domains.translation.render import pieces
 from triptych.tools.explain.figure import figure
 from triptych.tools.explain.figures.translator import (
@@ -36,15 +42,26 @@ class Walk:
         self._stages += 1
         self.lines += [f"{self._stages}. {title}", *(f"   {line}" for line in lines), ""]
 
-    def tensor(self, title: str, text: str, x: Tensor, names: Sequence[str]) -> None:
-        """Add a stage with the shape and the first values of x [1, L, D]; names: of positions."""
+    def tensor(
+        self, title: str, text: str, x: Tensor, names: Sequence[str], columns: Sequence[str] = ()
+    ) -> None:
+        """Add a stage with the shape and the first values of x [..., L, F].
+
+        names: of the L positions. columns: of the F values, where they have names.
+        """
         width = max(map(len, names[:ROWS]))
+        values = x.flatten(0, -3)[0].tolist()  # [L, F]
+        dots = " ..." if x.shape[-1] > COLUMNS else ""
         rows = [
-            f"{name:<{width}}  {' '.join(f'{value:7.3f}' for value in row[:COLUMNS])} ..."
-            for name, row in zip(names[:ROWS], x[0].tolist(), strict=False)
+            f"{name:<{width}}  {' '.join(f'{value:7.3f}' for value in row[:COLUMNS])}{dots}"
+            for name, row in zip(names[:ROWS], values, strict=False)
         ]
-        more = [f"... {len(names) - ROWS} more positions"] if len(names) > ROWS else []
-        self.stage(f"{title}: {list(x.shape)}", text, *rows, *more)
+        if columns:
+            heads = " ".join(f"{column[:7]:>7}" for column in columns[:COLUMNS])
+            rows.insert(0, f"{'':<{width}}  {heads}{dots}")
+        if len(names) > ROWS:
+            rows.append(f"... positions {ROWS + 1} to {len(names)}")
+        self.stage(f"{title}: {list(x.shape)}", text, *rows)
 
 
 @figure(".txt", domain="translation")
@@ -67,7 +84,7 @@ def sentence(model: Any, sentence: str | None) -> str:
     )
     with scoring(transformer):
         ids = torch.tensor([line.source], device=device_of(transformer))
-        condition = _encoder(walk, transformer, ids, names)
+        condition = encoder(walk, transformer, ids, names)
     _decoder(walk, model, line, decoding_steps(transformer, condition, line.target))
     best = model.translate([line.line])[0]
     walk.stage(
@@ -78,34 +95,85 @@ def sentence(model: Any, sentence: str | None) -> str:
     return "\n".join(walk.lines)
 
 
-def _encoder(walk: Walk, transformer: Any, ids: Tensor, names: Sequence[str]) -> Any:
+def encoder(walk: Walk, transformer: Any, ids: Tensor, names: Sequence[str]) -> Any:
     """Add the stages of the encoder and return the condition that the decoder reads."""
     index = torch.arange(ids.shape[1], device=ids.device)
     embedded = transformer.source_embedding(ids, index)  # [1, K, D]
     width = embedded.shape[-1]
     walk.tensor("Embedding", f"The learned vector of each token, times √{width}; axes: batch, "
                 "position, feature.", embedded, names)  # fmt: skip
-    encodings = transformer.positions(index).to(embedded.dtype)  # [K, D]
-    walk.tensor("Position encodings", "One vector per position, whatever the token is.",
-                encodings.unsqueeze(0), names)  # fmt: skip
-    walk.tensor("Input of the encoder", "Embedding + position encoding.",
-                transformer.add_positions(embedded, encodings), names)  # fmt: skip
-    outputs: list[Tensor] = []
-    handles = [
-        block.register_forward_hook(lambda layer, inputs, output: outputs.append(output))
-        for block in transformer.encoder.blocks
-    ]
-    try:
+    if not isinstance(transformer.positions, NoEmbedding):
+        encodings = transformer.positions(index).to(embedded.dtype)  # [K, D]
+        walk.tensor("Position encodings", "One vector per position, whatever the token is.",
+                    encodings.unsqueeze(0), names)  # fmt: skip
+        walk.tensor("Input of the encoder", "Embedding + position encoding.",
+                    transformer.add_positions(embedded, encodings), names)  # fmt: skip
+    passes: list[tuple[Tensor, Tensor]] = []
+    with ExitStack() as hooks:
+        for block in transformer.encoder.blocks:
+            hooks.enter_context(
+                block.register_forward_hook(
+                    lambda layer, inputs, output: passes.append((inputs[0], output))
+                )
+            )
         condition = transformer.encode(ids)
-    finally:
-        for handle in handles:
-            handle.remove()
-    for number, output in enumerate(outputs, start=1):
-        text = "x + self-attention(x), then x + feed-forward(x), with their norms."
-        walk.tensor(f"Encoder layer {number} of {len(outputs)}", text, output, names)
+    for number, (read, output) in enumerate(passes, start=1):
+        title = f"Encoder layer {number} of {len(passes)}"
+        if number == 1:
+            encoder_layer(walk, title, transformer.encoder.blocks[0], read, names)
+        else:
+            walk.tensor(title, "All parts of layer 1 again.", output, names)
     walk.tensor("Memory", "The encoder's output after the final norm; every step of the decoder "
                 "reads it.", condition.memory.features, names)  # fmt: skip
     return condition
+
+
+def encoder_layer(walk: Walk, title: str, block: Block, x: Tensor, names: Sequence[str]) -> None:
+    """Add a stage for each part of an encoder layer that reads x [1, L, D]."""
+    attention, residual = block.attention, block.attention_residual
+
+    def box(name: str, text: str, x: Tensor, keys: Sequence[str] = ()) -> Tensor:
+        walk.tensor(f"{title}, {name}", text, x, names, keys)
+        return x
+
+    def norm(residual: Residual, x: Tensor) -> Tensor:
+        text = "Each vector normalised over its features, times a learned gain."
+        return box(type(residual.norm).__name__, text, residual.norm(x))
+
+    y = norm(residual, x) if residual.pre_norm else x  # [1, L, D]
+    pattern = "1 l (three h e) -> three h l e"
+    q, k, v = rearrange(attention.qkv_proj(y), pattern, three=3, h=attention.n_heads)
+    n_heads, n_positions, width = q.shape
+    position = torch.arange(n_positions, device=x.device)
+    axes = f"Head 1 of {n_heads}; axes: head, position, feature."
+    for name, part in (("queries Q", q), ("keys K", k), ("values V", v)):
+        box(name, f"The vectors times a matrix. {axes}", part)
+    if attention.rotary is not None:
+        rotation = attention.rotary.rotation(position)
+        q, k = attention.rotary(q, rotation), attention.rotary(k, rotation)
+        for name, part in (("queries Q", q), ("keys K", k)):
+            box(f"{name} at their positions", "Position n turns each pair of features n times by "
+                "the pair's angle, so that Q K^T depends on the distance.", part)  # fmt: skip
+    scores, sum_ = q @ k.mT, "Q K^T"  # [H, L, L]
+    if attention.bias is not None:
+        index = attention.bias.index(position.unsqueeze(1), position)
+        scores, sum_ = scores + attention.bias(q.unsqueeze(0), index)[0], "(Q K^T + relative bias)"
+    scores = scores / math.sqrt(width)
+    box("scores", f"{sum_} / √{width}. Head 1; axes: head, query, key.", scores, names)
+    weights = attention.weights(y)[0]  # [H, L, L]
+    box("softmax", "Attention weights: each row adds up to 1 over the keys.", weights, names)
+    heads = box("heads", f"Weights times V. {axes}", weights @ v)  # [H, L, E]
+    joined = attention.out_proj(rearrange(heads, "h l e -> 1 l (h e)"))  # [1, L, D]
+    box("heads joined", f"The {n_heads} heads side by side, times a matrix.", joined)
+    x = box("add", "What the attention read + its result.", x + joined)
+    if not residual.pre_norm:
+        x = norm(residual, x)
+    residual = block.feed_forward_residual
+    y = block.feed_forward(norm(residual, x) if residual.pre_norm else x)  # [1, L, D]
+    box("feed-forward", "A wider hidden layer and back, each position on its own.", y)
+    x = box("add", "What the feed-forward layer read + its result.", x + y)
+    if not residual.pre_norm:
+        norm(residual, x)
 
 
 def _decoder(walk: Walk, model: Any, sentence: Sentence, steps: Sequence[Step]) -> None:
