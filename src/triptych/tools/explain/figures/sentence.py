@@ -60,7 +60,7 @@ class Walk:
             heads = " ".join(f"{column[:7]:>7}" for column in columns[:COLUMNS])
             rows.insert(0, f"{'':<{width}}  {heads}{dots}")
         if len(names) > ROWS:
-            rows.append(f"... positions {ROWS + 1} to {len(names)}")
+            rows.append(f"... {len(names) - ROWS} more")
         self.stage(f"{title}: {list(x.shape)}", text, *rows)
 
 
