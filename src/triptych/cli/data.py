@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from triptych.cli.options import read_options
-from triptych.domains.options import CommandOptions, written
+from triptych.domains.options import CommandOptions, argument
 from triptych.errors import UserError
 from triptych.files.progress import ProgressLine, aligned
 from triptych.tools import recipes
@@ -38,9 +38,9 @@ class Options(CommandOptions):
     """Address of another folder that holds the files to fetch, http, https or file. The environment
     variable TRIPTYCH_DATA_MIRROR names a mirror of all data sets: one folder for each NAME."""
 
-    forms = written("action", "What to do.", choices=["list", "fetch", "make"]) | written(
-        "name", "Name that triptych data list prints.", nargs="?", metavar="NAME"
-    )
+    parser_arguments = argument(
+        "action", "What to do.", choices=["list", "fetch", "make"]
+    ) | argument("name", "Name that triptych data list prints.", nargs="?", metavar="NAME")
 
 
 def names() -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from triptych.cli.options import check_checkpoint, read_options
-from triptych.domains.options import OVERWRITE, PluginOptions, written
+from triptych.domains.options import OVERWRITE, PluginOptions, argument
 from triptych.errors import UserError
 from triptych.files.results import read_input_lines
 from triptych.tools.export import check_packages
@@ -34,14 +34,14 @@ class Options(PluginOptions):
     translations and the speed of both; for ctranslate2."""
     overwrite: bool = False
 
-    forms = (
+    parser_arguments = (
         OVERWRITE
-        | written(
+        | argument(
             "checkpoint",
             "Checkpoint file (.ckpt), folder of an earlier export, or pretrained:NAME.",
             metavar="CHECKPOINT",
         )
-        | written(
+        | argument(
             "--card",
             "Texts of the model card: what, data, terms, time, hardware, figure or limits.",
             nargs="+",

@@ -58,10 +58,10 @@ def parser_of(name: str, domain: Domain | None = None) -> ArgumentParser:
         prog=prog,
         description=inspect.getdoc(options),
         config=command.has_settings,
-        skip={word.lstrip("-") for word in options.forms},
+        skip={word.lstrip("-") for word in options.parser_arguments},
     )
     parser.usage = f"{prog} {usage} [OPTIONS]"
-    for word, form in options.forms.items():
+    for word, form in options.parser_arguments.items():
         parser.add_argument(word, **form)
     if command.has_settings:
         _add_trainer(parser)

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 from triptych import pretrained
 from triptych.cli.options import read_options
-from triptych.domains.options import PluginOptions, written
+from triptych.domains.options import PluginOptions, argument
 from triptych.errors import UserError
 
 
@@ -29,13 +29,13 @@ class Options(PluginOptions):
     """Port of the server; null for the first free one from 7860 on."""
     no_browser: bool = False
 
-    forms = written(
+    parser_arguments = argument(
         "--checkpoint",
         "Checkpoint file of a model (.ckpt), or pretrained:NAME; may be given several times. By "
         "default all models shipped with Triptych.",
         action="append",
         metavar="FILE",
-    ) | written("--no_browser", "Print the address, open no browser.", action="store_true")
+    ) | argument("--no_browser", "Print the address, open no browser.", action="store_true")
 
     def checkpoints(self) -> list[str]:
         return self.checkpoint or [f"{pretrained.PREFIX}{name}" for name in pretrained.names()]

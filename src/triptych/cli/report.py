@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from triptych.cli.options import read_options
-from triptych.domains.options import OVERWRITE, CommandOptions, written
+from triptych.domains.options import OVERWRITE, CommandOptions, argument
 from triptych.files.results import check_result_file
 from triptych.types import PositiveInt
 
@@ -34,7 +34,7 @@ class Options(CommandOptions):
     and the last."""
     overwrite: bool = False
 
-    forms = OVERWRITE | written("runs", "Folder of a run.", nargs="+", metavar="RUN")
+    parser_arguments = OVERWRITE | argument("runs", "Folder of a run.", nargs="+", metavar="RUN")
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from triptych import domains, pretrained
 from triptych.cli.main import COMMANDS
 from triptych.cli.options import parser_of, read_options
-from triptych.domains.options import CommandOptions, written
+from triptych.domains.options import CommandOptions, argument
 from triptych.errors import UserError
 from triptych.files.progress import aligned
 from triptych.tools import configs
@@ -30,7 +30,7 @@ class Pretrained:
 
         name: str | None = None
 
-        forms = written("name", "Name of a model.", nargs="?", metavar="NAME")
+        parser_arguments = argument("name", "Name of a model.", nargs="?", metavar="NAME")
 
     @staticmethod
     def names() -> list[str]:
@@ -67,7 +67,7 @@ class Configs:
 
         name: str | None = None
 
-        forms = written("name", "DOMAIN or DOMAIN/NAME.", nargs="?", metavar="NAME")
+        parser_arguments = argument("name", "DOMAIN or DOMAIN/NAME.", nargs="?", metavar="NAME")
 
     @staticmethod
     def names() -> list[str]:
@@ -116,7 +116,9 @@ class Completion:
 
         shell: str
 
-        forms = written("shell", "Shell of the script.", choices=["bash", "zsh", "fish"])
+        parser_arguments = argument(
+            "shell", "Shell of the script.", choices=["bash", "zsh", "fish"]
+        )
 
     @staticmethod
     def run(arguments: Sequence[str]) -> int:

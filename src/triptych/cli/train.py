@@ -17,7 +17,7 @@ from triptych.cli.options import check_checkpoint, read_options, read_run
 from triptych.config.files import read_settings_file
 from triptych.config.schema import split_config
 from triptych.domains.base import Domain
-from triptych.domains.options import CommandOptions, written
+from triptych.domains.options import CommandOptions, argument
 from triptych.errors import UserError
 from triptych.files.progress import ProgressLine
 from triptych.files.results import (
@@ -43,7 +43,7 @@ class Options(CommandOptions):
 
     resume: bool | Literal["auto"] = False
 
-    forms = written(
+    parser_arguments = argument(
         "--resume",
         "Continue the run of this name from its last good checkpoint, with the same order of the "
         "data; without it an existing run is never changed. auto: continue the run if it has a "

@@ -24,12 +24,12 @@ def counted(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
 
 
-def written(word: str, text: str, **arguments: Any) -> dict[str, dict[str, Any]]:
-    """Return a form for `CommandOptions.forms`; text: its help."""
+def argument(word: str, text: str, **arguments: Any) -> dict[str, dict[str, Any]]:
+    """Return one of `CommandOptions.parser_arguments`; text: its help."""
     return {word: {"help": text, **arguments}}
 
 
-OVERWRITE = written(
+OVERWRITE = argument(
     "--overwrite", "Replace result files that exist; otherwise they are kept.", action="store_true"
 )
 
@@ -38,9 +38,9 @@ OVERWRITE = written(
 class CommandOptions(Checked):
     """Options of a command, `--field VALUE` each; docstrings are the texts of --help."""
 
-    forms: ClassVar[dict[str, dict[str, Any]]] = {}
-    """Fields that are written otherwise: a word without a name by its field, a flag by `--field`,
-    with the arguments of `add_argument`, see `written`."""
+    parser_arguments: ClassVar[dict[str, dict[str, Any]]] = {}
+    """Positional arguments and flags, by their names, with what `add_argument` takes; see
+    `argument`."""
 
     def input_files(self) -> dict[str, str]:
         """Return the options that name a file to read, and what each file should be."""
@@ -127,7 +127,7 @@ class FolderOptions(ModelOptions):
     """Folder for the results; created if missing."""
     overwrite: bool = False
 
-    forms = OVERWRITE
+    parser_arguments = OVERWRITE
 
     def output_names(self) -> list[str]:
         """Return the names of the result files, as far as the options determine them."""
@@ -204,7 +204,7 @@ class NewRunOptions(CommandOptions):
     estimate, which leaves the data unread but for the look at them."""
     overwrite: bool = False
 
-    forms = OVERWRITE
+    parser_arguments = OVERWRITE
 
 
 def check_layer_and_head(

@@ -109,7 +109,7 @@ class TranslationEvaluateOptions(TranslationScoreRequest, EvaluateOptions):
     overwrite: bool = False
 
     kept_files: ClassVar[tuple[str, ...]] = ("hypotheses",)
-    forms = OVERWRITE
+    parser_arguments = OVERWRITE
 
     def result_files(self, result: dict[str, Any]) -> dict[str, bytes]:
         lines = result["details"].pop("hypotheses")

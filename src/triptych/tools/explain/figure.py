@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from triptych.domains.options import OVERWRITE, PluginOptions, written
+from triptych.domains.options import OVERWRITE, PluginOptions, argument
 from triptych.errors import UserError, meant
 from triptych.tools.explain import figures
 from triptych.types import NonNegativeInt, PositiveInt, Seed
@@ -50,7 +50,7 @@ class ExplainOptions(PluginOptions):
     """Seed of sampling and of random examples."""
     overwrite: bool = False
 
-    forms = OVERWRITE | written(
+    parser_arguments = OVERWRITE | argument(
         "name", f"Name of a figure, or {ALL} for every one.", metavar="NAME"
     )
 

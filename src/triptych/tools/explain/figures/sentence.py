@@ -137,7 +137,7 @@ def encoder_layer(walk: Walk, title: str, block: Block, x: Tensor, names: Sequen
         return x
 
     def norm(residual: Residual, x: Tensor) -> Tensor:
-        text = "Each vector normalised over its features, times a learned gain."
+        text = "Each vector normalised over its features, then the layer's learned factors."
         return box(type(residual.norm).__name__, text, residual.norm(x))
 
     y = norm(residual, x) if residual.pre_norm else x  # [1, L, D]
@@ -154,12 +154,13 @@ def encoder_layer(walk: Walk, title: str, block: Block, x: Tensor, names: Sequen
         for name, part in (("queries Q", q), ("keys K", k)):
             box(f"{name} at their positions", "Position n turns each pair of features n times by "
                 "the pair's angle, so that Q K^T depends on the distance.", part)  # fmt: skip
-    scores, sum_ = q @ k.mT, "Q K^T"  # [H, L, L]
+    scores, formula = q @ k.mT, "Q K^T"  # [H, L, L]
     if attention.bias is not None:
         index = attention.bias.index(position.unsqueeze(1), position)
-        scores, sum_ = scores + attention.bias(q.unsqueeze(0), index)[0], "(Q K^T + relative bias)"
+        scores = scores + attention.bias(q.unsqueeze(0), index)[0]  # [H, L, L]
+        formula = "(Q K^T + relative bias)"
     scores = scores / math.sqrt(width)
-    box("scores", f"{sum_} / √{width}. Head 1; axes: head, query, key.", scores, names)
+    box("scores", f"{formula} / √{width}. Head 1; axes: head, query, key.", scores, names)
     weights = attention.weights(y)[0]  # [H, L, L]
     box("softmax", "Attention weights: each row adds up to 1 over the keys.", weights, names)
     heads = box("heads", f"Weights times V. {axes}", weights @ v)  # [H, L, E]
