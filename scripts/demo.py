@@ -69,6 +69,12 @@ METRIC = {
     "image": ("bits_per_dim", "bits per pixel of test digits"),
     "music": ("nats_per_token", "nats per token of test chorales"),
 }
+SHIPPED = {
+    "image": "A column per class, 0 to 9.",
+    "music": "A sample from the beginning of a piece.",
+    "translation": "",
+}
+"""Domain -> what the samples of its shipped models are; the domains in the order of the page."""
 DATA = {
     "translation": "Numbers in words. No value of the table was in the training data.",
     "image": "Handwritten digits, 8x8 with 17 levels, in generation order; one column per digit.",
@@ -217,13 +223,14 @@ def write_page(folder: Path, results: dict[str, Any]) -> Path:
     results: `shipped`, a list of models with their card, and `trained`, by the name of the run.
     """
     exhibits, failures = [], []
-    for model in sorted(results["shipped"], key=lambda model: [*TRAININGS].index(model["domain"])):
+    for model in sorted(results["shipped"], key=place_on_page):
         items = read_items(folder / "shipped" / model["name"])
         if "samples" in model:
             items.tables.append(table_of(model["samples"]))
         card = {"model": pretrained.PREFIX + model["name"], **{key: model[key] for key in CARD}}
-        exhibits.append(Exhibit(f"Shipped model: {model['what']}", "", items, card))
-    for domain in TRAININGS:
+        text = SHIPPED[model["domain"]]
+        exhibits.append(Exhibit(f"Shipped model: {model['what']}", text, items, card))
+    for domain in SHIPPED:
         trained = results["trained"].get(domain, {})
         if "score" not in trained:
             failures.append(
@@ -245,6 +252,12 @@ def write_page(folder: Path, results: dict[str, Any]) -> Path:
             runs.append(read_run(folder / name, most=8))
     content = report(runs, title="Triptych: the demo", exhibits=exhibits, failures=failures)
     return write_atomically(folder / "index.html", content)
+
+
+def place_on_page(model: dict[str, Any]) -> tuple[int, int]:
+    """Return where a shipped model stands: images and music first, translators as in SENTENCES."""
+    name = model["name"]
+    return [*SHIPPED].index(model["domain"]), [*SENTENCES, name].index(name)
 
 
 def table_of(rows: list[dict[str, str]]) -> Table:
