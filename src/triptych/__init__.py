@@ -45,4 +45,6 @@ def load(
             f"the package {name}, name it: triptych.load(..., domain={name!r}), or "
             f"--plugin {name}.domain"
         )
-    return domains.find_domain(name).restore(content, device)
+    model = domains.find_domain(name).restore(content, device)
+    model.name = str(checkpoint)
+    return model

@@ -46,7 +46,12 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
         **change,
         "count": evaluation.count,
         "details": {**evaluation.details, **further},
-        "checkpoint": {"file": options.checkpoint, "step": model.header.get("step")},
+        "checkpoint": {
+            "file": options.checkpoint,
+            "step": model.header.get("step"),
+            **({"average": [*options.average]} if options.average else {}),
+            **options.symmetries(),
+        },
         "versions": {"triptych": __version__, "trained_with": model.header.get("versions", {})},
         "limit": options.limit,
     }

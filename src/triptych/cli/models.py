@@ -15,6 +15,7 @@ from typing import Any
 import triptych
 from triptych.cli.options import read_options
 from triptych.domains.base import Domain, TrainedModel
+from triptych.domains.options import AverageOptions
 from triptych.errors import UserError
 from triptych.files.progress import ProgressLine
 from triptych.files.results import OutputFolder
@@ -31,7 +32,13 @@ def open_model(domain: Domain, options: Any) -> TrainedModel:
     from triptych.training.engine.devices import device_named
 
     device_named(options.device)  # a wrong device is refused before the file is read
-    model = triptych.load(options.checkpoint, device=options.device, domain=domain.name)
+    model, *others = (
+        triptych.load(path, device=options.device, domain=domain.name)
+        for path in options.checkpoints()
+    )
+    symmetries = options.symmetries() if isinstance(options, AverageOptions) else {}
+    if others or symmetries:
+        model = model.averaged(*others, **symmetries)
     dtype: Any = getattr(options, "dtype", "fp32")
     return model if dtype == "fp32" else model.with_dtype(dtype)
 

@@ -52,16 +52,19 @@ def parser_of(name: str, domain: Domain | None = None) -> ArgumentParser:
     if domain is not None:
         prog, usage = f"{prog} {domain.name}", usage.removeprefix("DOMAIN ")
         settings = [domain.config_class()] if command.has_settings else []
+    words: dict[str, dict[str, Any]] = {}
+    for kind in reversed(options.__mro__):
+        words |= vars(kind).get("parser_arguments", {})
     parser = parser_for(
         *settings,
         options,
         prog=prog,
         description=inspect.getdoc(options),
         config=command.has_settings,
-        skip={word.lstrip("-") for word in options.parser_arguments},
+        skip={word.lstrip("-") for word in words},
     )
     parser.usage = f"{prog} {usage} [OPTIONS]"
-    for word, form in options.parser_arguments.items():
+    for word, form in words.items():
         parser.add_argument(word, **form)
     if command.has_settings:
         _add_trainer(parser)

@@ -149,6 +149,21 @@ class CategoricalHead(Head):
         return category(parameters)
 
 
+class GivenLogits(CategoricalHead):
+    """A softmax over logits [..., V] that a model gives it in place of features; no weights."""
+
+    def __init__(self, categories: int) -> None:
+        super(CategoricalHead, self).__init__()
+        self.categories = categories
+
+    @property
+    def n_parameters(self) -> int:
+        return self.categories
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """-log softmax(logits)[target] in nats: logits [..., V], targets [...] -> [...]."""
     flat = F.cross_entropy(

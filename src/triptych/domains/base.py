@@ -11,6 +11,7 @@ import copy
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -29,7 +30,7 @@ from triptych.files.results import OutputFolder, new_folder
 from triptych.types import Dtype, Progress, ProgressFactory
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from triptych.core.models.decoder_only import DecoderOnly
     from triptych.text.tokenizer import TextFormat
@@ -83,6 +84,14 @@ class TrainedModel(ABC):
     """Model in float32."""
     model: nn.Module
     """Model in the number format in use."""
+    name: str = "the model"
+    """What messages call the model: the checkpoint that `triptych.load` opened."""
+    averaged_from: tuple[Self, ...] = ()
+    """Models of which this is the average, see `averaged`."""
+    symmetries: Mapping[str, int] = MappingProxyType({})
+    """Arguments of `token_maps` with which they were averaged."""
+    core: ClassVar[str] = ""
+    """Name of the `AutoregressiveModel` inside the model, as `get_submodule` takes it."""
 
     def __init__(self, settings: Any, model: nn.Module, vocabulary: Any = None) -> None:
         self.settings = settings
@@ -160,6 +169,64 @@ class TrainedModel(ABC):
         other = copy.copy(self)
         other.dtype, other.model = dtype, quantize(self.full_model, dtype)
         return other
+
+    def averaged(self, *others: Self, **symmetries: int) -> Self:
+        """Return a model whose probabilities are the mean of those of this and other models.
+
+        With symmetries, arguments of `token_maps`, the mean is over the maps of each model too; see
+        `core.models.averaged`. Raises UserError for models that do not predict the same values, and
+        for those that are not autoregressive with a categorical head.
+        """
+        from triptych.core.heads import CategoricalHead
+        from triptych.core.models import averaged
+        from triptych.core.models.base import AutoregressiveModel
+        from triptych.core.models.encoder_decoder import SequenceToSequence
+
+        cores: list[Any] = []
+        models = (self, *others)
+        own = self.predicts()
+        for model in models:
+            core: Any = model.full_model.get_submodule(model.core)
+            head = getattr(core, "head", None)
+            if not (isinstance(core, AutoregressiveModel) and isinstance(head, CategoricalHead)):
+                raise UserError(
+                    f"{model.name} cannot be averaged; expected an autoregressive model with a "
+                    "categorical head"
+                )
+            of_other = model.predicts()
+            if differing := [name for name in own if own[name] != of_other.get(name)]:
+                raise UserError(
+                    f"{self.name} and {model.name} cannot be averaged: their {differing[0]} differs"
+                )
+            cores.append(core)
+        if isinstance(cores[0], SequenceToSequence):
+            core = averaged.AveragedTranslator(cores)
+        else:
+            maps = self.token_maps(**symmetries)
+            members = [core for core in cores for _ in maps]
+            core = averaged.AveragedDecoder(members, maps * len(cores))
+        whole = copy.deepcopy(self.full_model, {id(cores[0]): core})  # with it in place of the own
+        other = type(self)(self.settings, whole, self.vocabulary)
+        other.name = " and ".join(model.name for model in models)
+        other.averaged_from, other.symmetries = models, symmetries
+        given = vars(self).keys() & {"header", "data_settings"}
+        vars(other).update({name: getattr(self, name) for name in given})
+        return other
+
+    def predicts(self) -> dict[str, Any]:
+        """Return what models must have in common for `averaged`, by name."""
+        settings = {f.name: getattr(self.settings, f.name) for f in fields(self.settings)}
+        vocabulary = getattr(self, "header", {}).get("vocabulary")
+        of_weights = {"model", "lora_alpha"}
+        others = {name: value for name, value in settings.items() if name not in of_weights}
+        return {"domain": self.domain, "vocabulary": vocabulary, **others}
+
+    def token_maps(self) -> list[Tensor | None]:
+        """Return maps of tokens under which the data are as probable, None for the same tokens.
+
+        The first is None. A domain with symmetries has parameters; see `core.models.averaged`.
+        """
+        return [None]
 
     def decoder(self) -> Decoder | None:
         """Return the decoder whose steps sample from the model without a condition but a class.

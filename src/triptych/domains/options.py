@@ -40,7 +40,7 @@ class CommandOptions(Checked):
 
     parser_arguments: ClassVar[dict[str, dict[str, Any]]] = {}
     """Positional arguments and flags, by their names, with what `add_argument` takes; see
-    `argument`."""
+    `argument`. Those of all base classes count too."""
 
     def input_files(self) -> dict[str, str]:
         """Return the options that name a file to read, and what each file should be."""
@@ -79,6 +79,28 @@ class ModelOptions(PluginOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AverageOptions(ModelOptions):
+    """Options of commands that use a model or the mean of several."""
+
+    average: tuple[str, ...] = ()
+
+    parser_arguments = argument(
+        "--average",
+        "Further checkpoints: the probabilities are the mean of those of all models.",
+        nargs="+",
+        default=(),
+        metavar="CHECKPOINT",
+    )
+
+    def checkpoints(self) -> list[str]:
+        return [self.checkpoint, *self.average]
+
+    def symmetries(self) -> dict[str, int]:
+        """Return the arguments of the models' `token_maps`; none for a model as it is."""
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
 class ScoreRequest(Checked):
     """What to score; a domain with options of its own has a subclass."""
 
@@ -93,7 +115,7 @@ class ScoreRequest(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(ScoreRequest, ModelOptions):
+class EvaluateOptions(ScoreRequest, AverageOptions):
     """Score a checkpoint on a split of its data."""
 
     json: str | None = None
@@ -150,7 +172,7 @@ class SamplingOptions(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampleOptions(SamplingOptions, FolderOptions):
+class SampleOptions(SamplingOptions, AverageOptions, FolderOptions):
     """Sample from a trained model."""
 
     count: PositiveInt = 1

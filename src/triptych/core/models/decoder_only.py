@@ -81,6 +81,11 @@ class DecoderOnly(TransformerModel):
         """Negative log-likelihood of each position, in nats: [B, L]."""
         return self.head.losses(self.features(values, previous, condition), values)
 
+    def condition(self, *inputs: Any) -> Condition:
+        """What the conditioner makes of its inputs."""
+        condition: Condition = self.conditioner(*inputs)
+        return condition
+
     def init_state(
         self,
         batch: int,

@@ -52,6 +52,13 @@ class ImageModel(ImageScores, TrainedModel):
     settings: ImageSettings
     full_model: ImageTransformer
     model: Any  # ImageTransformer
+    core = "core"
+
+    def predicts(self) -> dict[str, Any]:
+        model = self.full_model
+        conditions = {"class": model.n_classes > 0, "small image": model.factor}
+        order = {"order of generation": model.order.coordinates.tolist()}
+        return super().predicts() | conditions | order
 
     def sample(
         self, count: int, *, label: int | None = None, **options: Unpack[SampleKeywords]

@@ -155,10 +155,9 @@ class ImageTransformer(nn.Module):
         labels: int64 [B], of a class-conditional model. small: as from `small`; ValueError for a
         model of super-resolution without it, and for another model with it.
         """
-        device = self.core.start.device
+        device = self.order.cell.device
         given = (None if part is None else part.to(device) for part in (labels, small))
-        condition: Condition = self.conditioner(*given)
-        return condition
+        return self.core.condition(*given)
 
     def nll(self, pixels: Tensor, labels: Tensor | None = None) -> Tensor:
         """Return the negative log-likelihood of every position, first included, in nats: [B, L].

@@ -10,6 +10,7 @@ from triptych.domains.base import Domain
 from triptych.domains.music.constraints import ConstraintOptions
 from triptych.domains.options import (
     AttentionOptions,
+    AverageOptions,
     EvaluateOptions,
     NewRunOptions,
     SampleOptions,
@@ -62,7 +63,19 @@ class MusicScoreRequest(ScoreRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MusicEvaluateOptions(MusicScoreRequest, EvaluateOptions):
+class TranspositionOptions(AverageOptions):
+    """Options of commands that use the mean of a model's probabilities over transpositions."""
+
+    transpositions: NonNegativeInt = 0
+    """Most semitones N of the transpositions: the probabilities are the mean over those of the
+    music transposed by -N to N semitones; 0 for the music as it is."""
+
+    def symmetries(self) -> dict[str, int]:
+        return {"transpositions": self.transpositions} if self.transpositions else {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MusicEvaluateOptions(MusicScoreRequest, TranspositionOptions, EvaluateOptions):
     """Score a model of music on a split of its data."""
 
     by_position: str | None = None
@@ -91,7 +104,7 @@ class MusicEvaluateOptions(MusicScoreRequest, EvaluateOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MusicSampleOptions(SampleOptions, ConstraintOptions):
+class MusicSampleOptions(TranspositionOptions, SampleOptions, ConstraintOptions):
     """Sample pieces of music, also from given notes."""
 
     out: str

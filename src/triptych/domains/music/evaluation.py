@@ -34,7 +34,7 @@ from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.synthetic import known_entropy
 from triptych.errors import UserError
 from triptych.files.splits import ALL, source_to_score
-from triptych.training.engine.devices import out_of_memory_advice
+from triptych.training.engine.devices import device_of, out_of_memory_advice
 from triptych.training.engine.evaluate import Evaluation, in_double, sum_scores
 from triptych.types import Progress, ProgressFactory
 
@@ -51,6 +51,17 @@ class MusicEvaluation(MusicScores, TrainedModel):
     def tokenizer(self) -> MusicTokenizer:
         """Tokenizer of the model's music."""
         return self.settings.tokenizer
+
+    def predicts(self) -> dict[str, Any]:
+        has_melody = self.settings.model.melody is not None
+        return super().predicts() | {"tokenizer": self.tokenizer, "model.melody": has_melody}
+
+    def token_maps(self, transpositions: int = 0) -> list[Tensor | None]:
+        """Return the transpositions by 0, -1, 1, ... semitones; UserError beside a melody."""
+        if transpositions:
+            self.check_melody()
+        shifts = [shift for n in range(1, transpositions + 1) for shift in (-n, n)]
+        return [None, *(torch.from_numpy(self.tokenizer.transposition(n)) for n in shifts)]
 
     def check_melody(self, *, given: bool = False) -> None:
         """Raise UserError where a melody is given to a model without an encoder, or none to one."""
@@ -76,7 +87,7 @@ class MusicEvaluation(MusicScores, TrainedModel):
         details: dict[str, Any] = {}
         if options.keep is not None:
             pieces, kept = self._kept_tokens(options)
-            generator = torch.Generator(self.full_model.start.device).manual_seed(options.seed)
+            generator = torch.Generator(device_of(self.full_model)).manual_seed(options.seed)
             with out_of_memory_advice("lower --particles"):
                 scores = score_given(
                     self.model,
@@ -221,6 +232,9 @@ class MusicEvaluation(MusicScores, TrainedModel):
 
         Raises UserError for windows that it cannot serve.
         """
+        if self.averaged_from:
+            first, *others = (model._with_windows(request) for model in self.averaged_from)
+            return first.averaged(*others, **self.symmetries).with_dtype(self.dtype)
         own, bar = self.settings, self.tokenizer.bar
         length, overlap = request.sequence_length or own.sequence_length, request.overlap
         if overlap is None:

@@ -24,6 +24,7 @@ from triptych.decoding.given import particle_filter
 from triptych.decoding.sampling import Draft, Given, LogitsConstraint, SampleRequest
 from triptych.domains.music.model import MusicSettings
 from triptych.domains.music.notes import Ids
+from triptych.training.engine.devices import device_of
 from triptych.types import Progress
 
 MAX_DRAFTED_ROWS = 4
@@ -49,7 +50,7 @@ def sample_pieces(
     its tokens are END.
     """
     tokenizer, count = settings.tokenizer, request.count
-    device = model.start.device
+    device = device_of(model)
     # A voice holds its pitch for most steps; a draft of that is faster for few pieces.
     few = count <= MAX_DRAFTED_ROWS and device.type == "cpu" and not request.compile
     draft = Draft(len(tokenizer.voice_ranges)) if tokenizer.voice_ranges and few else None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 
+from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.constraints import ByPriority
 from triptych.decoding.sampling import Given, SampleKeywords, SampleRequest, Sampling
 from triptych.domains.base import Decoder
@@ -33,6 +34,7 @@ from triptych.domains.music.notes import Ids
 from triptych.domains.music.statistics import self_similarity_png
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.files.results import OutputFolder, json_bytes
+from triptych.training.engine.devices import device_of
 from triptych.types import Progress, ProgressFactory
 
 if TYPE_CHECKING:
@@ -106,7 +108,7 @@ class MusicModel(MusicEvaluation):
         self.check_melody()
         rules = [] if constraints is None else self.tokenizer.constraints(constraints)
         piece = self.tokenizer.given(read_midi(given, "the given piece"), keep)
-        device = self.full_model.start.device
+        device = device_of(self.full_model)
         parts = (torch.from_numpy(part).to(device) for part in (piece.ids, piece.known))
         tokens = complete_tokens(
             self.model,
@@ -124,7 +126,9 @@ class MusicModel(MusicEvaluation):
 
     def decoder(self) -> Decoder | None:
         model = self.full_model
-        return None if model.reads_memory else Decoder(model, self.settings.sequence_length)
+        if not isinstance(model, DecoderOnly) or model.reads_memory:
+            return None
+        return Decoder(model, self.settings.sequence_length)
 
     def _prompt(self, primer: GivenMidi) -> Ids:
         """Return the tokens of a MIDI file or of a piece in memory."""

@@ -103,8 +103,7 @@ def condition_of(model: DecoderOnly, melody: Tensor | None) -> Condition:
     """Return the condition of melodies int64 [B, K] of `padded`; None for no melody."""
     if melody is None:
         return NO_CONDITION
-    condition: Condition = model.conditioner(melody)
-    return condition
+    return model.condition(melody)
 
 
 @dataclass(frozen=True)

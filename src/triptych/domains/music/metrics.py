@@ -20,6 +20,7 @@ from triptych.domains.music.generation import part_of
 from triptych.domains.music.melody import condition_of
 from triptych.domains.music.notes import Ids
 from triptych.domains.music.tokenizers.base import Cycles, MusicTokenizer
+from triptych.training.engine.devices import device_of
 from triptych.training.engine.evaluate import in_double
 from triptych.training.loading.batches import cut
 from triptych.types import Progress
@@ -154,7 +155,7 @@ def score_given(
         onsets = np.stack([tokenizer.onsets(row) for row in ids])  # [B, L]
         n_notes += int((onsets & ~known).sum())
         n_tokens += int((~known).sum())
-        values, given = (torch.from_numpy(part).to(model.start.device) for part in (ids, known))
+        values, given = (torch.from_numpy(part).to(device_of(model)) for part in (ids, known))
         log_p = []  # of the given and of the other tokens of the whole batch
         for wanted in (given, ~given):
             request = SampleRequest(

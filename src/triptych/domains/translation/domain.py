@@ -9,8 +9,8 @@ from triptych.domains.base import Domain
 from triptych.domains.options import (
     OVERWRITE,
     AttentionOptions,
+    AverageOptions,
     EvaluateOptions,
-    ModelOptions,
     NewRunOptions,
     SamplingOptions,
     ScoreRequest,
@@ -117,7 +117,7 @@ class TranslationEvaluateOptions(TranslationScoreRequest, EvaluateOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslationTranslateOptions(TranslationRequest, ModelOptions):
+class TranslationTranslateOptions(TranslationRequest, AverageOptions):
     """Translate lines (UTF-8) from standard input to standard output, in order.
 
     A line is translated as soon as the input pauses.

@@ -170,6 +170,14 @@ class MusicTokenizer(Checked, ABC):
         """Return the ids of a part of a piece, transposed; drums stay."""
         return np.where(self.id_pitches[ids] >= 0, ids + semitones, ids)
 
+    def transposition(self, semitones: int) -> Ids:
+        """Return each id transposed, -1 for a pitch that has no id then: int64 [V]."""
+        ids = np.arange(self.vocabulary_size)
+        moved = self.transpose(ids, semitones)  # [V]
+        known = (moved >= 0) & (moved < len(ids))
+        pitches = self.id_pitches[np.where(known, moved, 0)] - (moved - ids)  # [V]
+        return np.where(known & (pitches == self.id_pitches), moved, -1)
+
     def stretched(self, content: Any, factors: Sequence[float]) -> list[Any]:
         """Return a piece with its times multiplied by each factor that training draws from.
 
