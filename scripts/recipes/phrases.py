@@ -15,21 +15,17 @@ import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
-from triptych.config.files import read_settings_file
-from triptych.config.schema import from_plain
-from triptych.domains.translation.config import DataConfig
 from triptych.domains.translation.model import SPECIALS
 from triptych.domains.translation.sources import Pair
 from triptych.text.byte_level import BytePairs
-from triptych.tools.configs import with_files
 from triptych.types import Checked, NonNegativeInt, PositiveInt
+
+from ._pairs import corpus_of, key, keys_of
 
 HEADER = ("source", "target")
 Rows = Sequence[Sequence[int]]
@@ -68,17 +64,16 @@ class Options(Checked):
     """Number of training pairs in which a phrase pair must be found."""
     compounds: NonNegativeInt = 12_000
     """Number of compounds."""
+    exclude: tuple[str, ...] = ()
+    """Text files of which no line may be a phrase, in lower case without punctuation."""
 
 
 def main(options: Options) -> Iterator[tuple[str, Iterable[Pair]]]:
     """Yield the files."""
-    _, file = with_files("translation", ["--config", options.config])
-    plain = yaml.safe_load(read_settings_file(Path(file)).text)
-    source = from_plain(DataConfig, {"source": plain["data"]["source"]}, where=file).source
-    if options.directory is not None:
-        source = replace(source, directory=options.directory)  # type: ignore[call-arg]
+    source, excluded = corpus_of(options.config, options.directory), keys_of(options.exclude)
     pairs = [pair for pair in source.items("train") if pair[0] and pair[1]]
     phrases = phrase_pairs(pairs, options.min_count)
+    phrases = [pair for pair in phrases if not excluded & {*map(key, pair)}]
     yield "phrases.tsv", [HEADER, *phrases]
     yield "compounds.tsv", [HEADER, *compounds(phrases, options.compounds)]
 
