@@ -33,6 +33,7 @@ def tiny_image(
     width: int = 12,
     n_classes: int = 0,
     factor: int | None = None,
+    pixels_above: bool = False,
     sharp: bool = False,
     **data: Any,
 ) -> ImageModel:
@@ -44,7 +45,7 @@ def tiny_image(
     )  # fmt: skip
     config = ModelConfig(
         transformer, head or Categorical(), class_conditional=n_classes > 0,
-        super_resolution=SuperResolution(factor, n_layers=1),
+        super_resolution=SuperResolution(factor, n_layers=1), pixels_above=pixels_above,
     )  # fmt: skip
     model = with_random_head(ImageTransformer(config, shape, levels=levels, n_classes=n_classes))
     with torch.no_grad():

@@ -13,6 +13,7 @@ from tiny_image import tiny_image
 from triptych.core.attention.full import Full
 from triptych.core.attention.local2d import Local2D
 from triptych.core.heads import Categorical, MixtureOfLogistics
+from triptych.core.models.base import NO_CONDITION
 from triptych.domains.image.attention import attention_blocks
 from triptych.domains.image.domain import ImageAttentionOptions
 from triptych.domains.pictures.render import draw_attention, outline
@@ -47,7 +48,8 @@ def test_a_map_holds_the_weights_of_each_earlier_pixel(attention, head, image):
     values = model.to_sequence(torch.from_numpy(image).unsqueeze(0))
     block = model.core.decoder.blocks[0]
     with torch.no_grad():
-        x, _ = model.core._inputs(values[:, :-1], None, None)
+        kept = model.conditioner.start(NO_CONDITION, *values.shape[:2])
+        x, _ = model.core._inputs(values[:, :-1], None, kept)
         weights = block.attention.weights(block.attention_residual.norm(x))[0, 1].numpy()
     cells = order.coordinates.tolist()
     for (row, column), found in zip(PIXELS, maps, strict=True):

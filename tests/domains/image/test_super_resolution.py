@@ -127,9 +127,11 @@ def test_without_a_factor_the_model_is_as_before() -> None:
 
 def test_rotary_positions_of_the_decoder_leave_the_encoder_its_own() -> None:
     model = model_of(Full(), positions=Rotary()).full_model
-    assert model.conditioner.encoder is not None
-    assert not isinstance(model.conditioner.encoder.positions, nn.Identity)
-    assert any(name.startswith("core.conditioner.encoder.positions") for name in model.state_dict())
+    assert model.conditioner.small is not None
+    assert not isinstance(model.conditioner.small.encoder.positions, nn.Identity)
+    assert any(
+        name.startswith("core.conditioner.small.encoder.positions") for name in model.state_dict()
+    )
     assert torch.isfinite(model.nll(images())).all()
 
 

@@ -16,15 +16,15 @@ from torch import Tensor, nn
 from triptych.core.attention.full import Full
 from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, ValueEmbedding
 from triptych.core.heads import Categorical, HeadConfig
-from triptych.core.models.base import Condition, Conditioner
+from triptych.core.models.base import Condition
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_only import SequenceEncoder
 from triptych.core.positions import Axial, raster
-from triptych.core.state import Memory
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.generate import generate, on_model
 from triptych.decoding.given import resample
 from triptych.decoding.sampling import Given, SampleRequest
+from triptych.domains.image.conditioner import ImageConditioner, PixelsAbove, SmallImage
 from triptych.training.run.checkpoint import ModelSettings
 from triptych.types import Checked, IntAboveOne, PositiveInt
 
@@ -69,6 +69,8 @@ class ModelConfig:
     """Add a learned embedding of the image's class at every position."""
     super_resolution: SuperResolution = field(default_factory=SuperResolution)
     """Encoder of the image averaged down, on which the model is conditioned."""
+    pixels_above: bool = False
+    """Add learned vectors of the values of the three pixels above to the input of each position."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,11 @@ class ImageTransformer(nn.Module):
         else:
             embedding = ChannelEmbedding(levels, self.order.coordinates[:, 2], d_model)
         self.factor = config.super_resolution.factor
+        small = None
+        if self.factor is not None:
+            encoder = small_image_encoder(config, shape, levels)
+            small = SmallImage(encoder, self.order, self.factor, d_model)
+        above = PixelsAbove(self.order, channels, levels, d_model) if config.pixels_above else None
         self.core = DecoderOnly(
             embedding,
             transformer.input_positions(self.order),
@@ -116,7 +123,7 @@ class ImageTransformer(nn.Module):
             config.head.build(d_model, levels, channels),
             d_model=d_model,
             dropout=transformer.dropout,
-            conditioner=ImageConditioner(small_image_encoder(config, shape, levels)),
+            conditioner=ImageConditioner(small, above),
         )
         if n_classes:
             # Made here, because the order of the random numbers decides the weights of a seed.
@@ -235,40 +242,13 @@ class ImageTransformer(nn.Module):
         return bool((known[:-1] >= known[1:]).all())
 
 
-class ImageConditioner(Conditioner):
-    """An embedding of the class at every position, and the memory of a small image; both optional.
-
-    encoder: of the pixels of a small image; None for a model without super-resolution.
-    """
-
-    def __init__(self, encoder: SequenceEncoder | None) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.classes: nn.Embedding | None = None
-
-    def forward(self, labels: Tensor | None, small: Tensor | None) -> Condition:
-        """Return the condition of classes int64 [B] and small images, uint8 [B, h, w, C].
-
-        Raises ValueError for a small image exactly if the model reads none, or the reverse.
-        """
-        if (small is None) != (self.encoder is None):
-            raise ValueError("a small image is needed exactly by a model of super-resolution")
-        vectors = None if self.classes is None else self.classes(labels).unsqueeze(1)  # [B, 1, D]
-        if self.encoder is None or small is None:
-            return Condition(vectors)
-        features = self.encoder(small.long().flatten(1, 2))  # [B, h w, D]
-        return Condition(vectors, Memory(features))
-
-
 def small_image_encoder(
     config: ModelConfig, shape: tuple[int, int, int], levels: int
-) -> SequenceEncoder | None:
-    """Make the encoder of the pixels of a small image [B, h w, C]; None without a factor.
+) -> SequenceEncoder:
+    """Make the encoder of the pixels of a small image [B, h w, C].
 
     shape: of the large image. Raises ValueError as `SuperResolution.small_shape`.
     """
-    if config.super_resolution.factor is None:
-        return None
     height, width, channels = config.super_resolution.small_shape(shape)
     own = replace(
         config.transformer,

@@ -51,8 +51,10 @@ class ImageTrainingModule(ImageScores, TrainingModule):
         before, now = other["levels"], own["levels"]
         nearest = [round(level * (before - 1) / (now - 1)) for level in range(now)]
         weights = ["model.core.embedding.table.weight"]
-        if self.model.conditioner.encoder is not None:
-            weights.append("model.core.conditioner.encoder.embedding.table.weight")
+        if self.model.conditioner.small is not None:
+            weights.append("model.core.conditioner.small.encoder.embedding.table.weight")
+        if self.model.conditioner.above is not None:
+            weights.append("model.core.conditioner.above.table.weight")
         # A mixture of logistics has no weights of single levels.
         if isinstance(self.model.core.head, CategoricalHead):
             weights += ["model.core.head.logits.weight", "model.core.head.logits.bias"]

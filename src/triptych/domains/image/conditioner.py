@@ -1,0 +1,145 @@
+"""What an image model is conditioned on, and what its inputs have of the pixels above."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from triptych.core.models.base import Condition, Conditioner
+from triptych.core.models.encoder_only import SequenceEncoder
+from triptych.core.positions import GenerationOrder
+from triptych.core.state import Memory
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the vectors of the positions are made of: the own part of a `DecodingState`."""
+
+    condition: Tensor | None
+    """Vectors of the condition: [B, 1, D] or [B, L, D]."""
+    values: Tensor | None
+    """Values so far, int64 [B, L] or [B, L, C]; None for a model that does not look above."""
+
+
+class ImageConditioner(Conditioner):
+    """Adds vectors to the inputs: of the class, of the small image's pixel, of the pixels above.
+
+    All are optional. small: reads a small image. above: reads the pixels above.
+    """
+
+    def __init__(self, small: SmallImage | None, above: PixelsAbove | None) -> None:
+        super().__init__()
+        self.small = small
+        self.above = above
+        self.classes: nn.Embedding | None = None
+
+    def forward(self, labels: Tensor | None, small: Tensor | None) -> Condition:
+        """Return the condition of classes int64 [B] and small images, uint8 [B, h, w, C].
+
+        Raises ValueError for a small image exactly if the model reads none, or the reverse.
+        """
+        if (small is None) != (self.small is None):
+            raise ValueError("a small image is needed exactly by a model of super-resolution")
+        vectors = None if self.classes is None else self.classes(labels).unsqueeze(1)  # [B, 1, D]
+        if self.small is None:
+            return Condition(vectors)
+        memory, aligned = self.small(small)
+        return Condition(aligned if vectors is None else vectors + aligned, Memory(memory))
+
+    def start(self, condition: Condition, batch: int, length: int) -> Inputs:
+        values = None if self.above is None else self.above.no_values(batch, length)
+        return Inputs(condition.vectors, values)
+
+    def first_vectors(self, values: Tensor, kept: Inputs) -> Tensor | None:
+        vectors = super().first_vectors(values, kept.condition)
+        if self.above is None or kept.values is None:
+            return vectors
+        n = values.shape[1]
+        kept.values[:, :n] = values
+        above: Tensor = self.above(kept.values, torch.arange(n + 1, device=values.device))
+        return above if vectors is None else vectors + above  # [B, P + 1, D]
+
+    def step_vectors(self, values: Tensor, positions: Tensor, kept: Inputs) -> Tensor | None:
+        vectors = super().step_vectors(values, positions, kept.condition)
+        if self.above is None or kept.values is None:
+            return vectors
+        so_far = kept.values.index_copy_(1, positions - 1, values)
+        above: Tensor = self.above(so_far, positions)
+        return above if vectors is None else vectors + above  # [B, P, D]
+
+
+class SmallImage(nn.Module):
+    """Reads the image averaged down by `factor`; order: of the large image.
+
+    Each position gets the vector of the pixel of the small image that covers it, through a matrix
+    that starts at zero. Cross-attention reads all of them (Parmar et al. 2018, section 5.3).
+    """
+
+    def __init__(
+        self, encoder: SequenceEncoder, order: GenerationOrder, factor: int, d_model: int
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.aligned = nn.Linear(d_model, d_model, bias=False)
+        nn.init.zeros_(self.aligned.weight)
+        row, column, _ = (order.coordinates // factor).unbind(-1)
+        pixel = row * (order.shape[1] // factor) + column
+        self.register_buffer("pixel", pixel, persistent=False)
+
+    pixel: Tensor  # int64 [L], pixel of the small image that covers each position
+
+    def forward(self, small: Tensor) -> tuple[Tensor, Tensor]:
+        """uint8 [B, h, w, C] -> a vector of each of its pixels [B, h w, D], and of positions."""
+        features: Tensor = self.encoder(small.long().flatten(1, 2))  # [B, h w, D]
+        return features, self.aligned(features).index_select(1, self.pixel)  # [B, L, D]
+
+
+class PixelsAbove(nn.Module):
+    """The sum of learned vectors of the values of the three pixels above each position.
+
+    They start at zero. A pixel outside of the image or later in the order has none.
+    channels: of the image. Positions are sub-pixels, or pixels where the order has one channel.
+    """
+
+    def __init__(self, order: GenerationOrder, channels: int, levels: int, d_model: int) -> None:
+        super().__init__()
+        _, width, per_pixel = order.shape
+        self.value_shape = (channels,) if per_pixel < channels else ()
+        row, column, _ = order.coordinates.unsqueeze(1).unbind(-1)  # 3 x [L, 1]
+        row, column = row - 1, column + torch.tensor([-1, 0, 1])  # [L, 1], [L, 3]
+        inside = (row >= 0) & (column >= 0) & (column < width)  # [L, 3]
+        read = order.positions[row.clamp(min=0), column.clamp(0, width - 1)]  # [L, 3, C']
+        before = read < torch.arange(order.length)[:, None, None]
+        self.table = nn.Embedding(3 * channels * levels, d_model)
+        nn.init.zeros_(self.table.weight)
+        first = torch.arange(0, 3 * channels * levels, levels).view(3, channels)
+        self.register_buffer("read", read, persistent=False)
+        self.register_buffer("known", inside.unsqueeze(-1) & before, persistent=False)
+        self.register_buffer("first", first, persistent=False)
+
+    read: Tensor  # int64 [L, 3, C'], positions above each position; C' is 1 for whole pixels
+    known: Tensor  # bool [L, 3, C'], whether they are in the image and earlier
+    first: Tensor  # int64 [3, C], row of the table for level 0
+
+    def no_values(self, batch: int, length: int) -> Tensor:
+        """Return a place for the values of `length` positions: int64 [B, length(, C)]."""
+        size = (batch, length, *self.value_shape)
+        return torch.zeros(size, dtype=torch.int64, device=self.read.device)
+
+    def forward(self, values: Tensor, positions: Tensor) -> Tensor:
+        """values int64 [B, N(, C)], of the first N positions; positions int64 [P] -> [B, P, D]."""
+        read, known = self.read[positions], self.known[positions]  # [P, 3, C']
+        # A position that is not known yet stands for any other.
+        above = values[:, read.clamp(max=values.shape[1] - 1)]  # [B, P, 3, C'(, C)]
+        rows = above.flatten(3) + self.first  # [B, P, 3, C]
+        counted = known.to(self.table.weight.dtype).expand_as(rows)
+        vectors = F.embedding_bag(
+            rows.flatten(2).flatten(0, 1),
+            self.table.weight,
+            mode="sum",
+            per_sample_weights=counted.flatten(2).flatten(0, 1),
+        )  # [B P, D]
+        return vectors.view(len(values), len(positions), -1)  # [B, P, D]

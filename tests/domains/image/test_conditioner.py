@@ -1,0 +1,95 @@
+"""What an image model's inputs have of the pixels above and of a small image."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny_image import tiny_image
+
+from triptych.core.attention.local2d import Local2D
+from triptych.core.heads import Categorical, HeadConfig, MixtureOfLogistics
+from triptych.core.positions import blocks, raster
+from triptych.decoding.generate import generate
+from triptych.decoding.sampling import Draft, SampleRequest, Sampling, sample_value
+from triptych.domains.image.conditioner import PixelsAbove
+
+SHAPE, LEVELS = (4, 6, 3), 5
+
+
+@pytest.mark.parametrize("whole_pixels", [False, True])
+@pytest.mark.parametrize("block_order", [False, True])
+@torch.no_grad()
+def test_the_vectors_are_those_of_the_three_pixels_above(
+    whole_pixels: bool, block_order: bool
+) -> None:
+    height, width, channels = SHAPE
+    grid = (height, width, 1 if whole_pixels else channels)
+    order = blocks(grid, 2, 3) if block_order else raster(grid)
+    above = PixelsAbove(order, channels, LEVELS, d_model=7)
+    above.table.weight.normal_()
+    image = torch.randint(LEVELS, (2, *SHAPE))
+    values = order.to_sequence(image.unsqueeze(3) if whole_pixels else image)
+    vectors = above(values, torch.arange(order.length))  # [B, L, D]
+    table = above.table.weight.view(3, channels, LEVELS, 7)
+    for t, (row, column, _) in enumerate(order.coordinates.tolist()):
+        expected = torch.zeros(2, 7)
+        for n, beside in enumerate((column - 1, column, column + 1)):
+            inside = row > 0 and 0 <= beside < width
+            # In block order the pixel above to the right may come later.
+            if inside and order.positions[row - 1, beside, -1] < t:
+                for channel in range(channels):
+                    expected += table[n, channel, image[:, row - 1, beside, channel]]
+        torch.testing.assert_close(vectors[:, t], expected)
+
+
+@pytest.mark.parametrize("head", [Categorical(), MixtureOfLogistics(components=2)])
+@pytest.mark.parametrize("order", ["raster", "blocks"])
+def test_cached_samples_are_those_of_teacher_forcing(head: HeadConfig, order: str) -> None:
+    attention = Local2D(2, 3, 1, 1, order)  # type: ignore[arg-type]
+    model = tiny_image(
+        SHAPE, LEVELS, attention=attention, head=head, n_classes=2, pixels_above=True, sharp=True
+    ).full_model.eval()
+    assert model.conditioner.above is not None
+    torch.nn.init.normal_(model.conditioner.above.table.weight)
+    condition = model.condition(torch.tensor([0, 1, 1]))
+    size = (3, model.order.length, *model.core.value_shape)
+    values, generator = torch.zeros(size, dtype=torch.int64), torch.Generator().manual_seed(4)
+    with torch.no_grad():
+        for t in range(size[1]):
+            parameters = model.core(values, condition=condition)[:, t]
+            values[:, t] = sample_value(model.core.head, parameters, Sampling(), generator)
+    request = SampleRequest(count=3, length=size[1], condition=condition, seed=4)
+    assert torch.equal(generate(model.core, request), values)
+    if isinstance(head, Categorical):
+        assert torch.equal(generate(model.core, replace(request, draft=Draft(2, 3))), values)
+
+
+def test_all_that_a_new_model_adds_is_zero() -> None:
+    pixels = torch.randint(LEVELS, (2, *SHAPE), dtype=torch.uint8)
+    plain = tiny_image(SHAPE, LEVELS).full_model
+    more = tiny_image(SHAPE, LEVELS, pixels_above=True).full_model
+    added = set(more.state_dict()) - set(plain.state_dict())
+    more.load_state_dict(plain.state_dict(), strict=False)
+    assert added == {"core.conditioner.above.table.weight"}
+    with torch.no_grad():
+        torch.testing.assert_close(more.eval().nll(pixels), plain.eval().nll(pixels))
+
+
+@torch.no_grad()
+def test_a_position_has_the_vector_of_the_small_pixel_that_covers_it() -> None:
+    model = tiny_image(SHAPE, LEVELS, factor=2, n_classes=2).full_model.eval()
+    small = model.conditioner.small
+    assert small is not None
+    assert not small.aligned.weight.any()
+    torch.nn.init.normal_(small.aligned.weight)
+    pixels, labels = torch.randint(LEVELS, (1, 2, 3, 3), dtype=torch.uint8), torch.tensor([1])
+    condition = model.condition(labels, pixels)
+    assert condition.vectors is not None
+    assert condition.memory is not None
+    of_pixels = small.aligned(condition.memory.features).view(2, 3, -1)  # [h, w, D]
+    assert model.conditioner.classes is not None
+    for t, (row, column, _) in enumerate(model.order.coordinates.tolist()):
+        expected = of_pixels[row // 2, column // 2] + model.conditioner.classes.weight[1]
+        torch.testing.assert_close(condition.vectors[0, t], expected)
