@@ -15,7 +15,12 @@ from triptych.core.positions import Axial, PositionConfig
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.image.config import Config
 from triptych.domains.image.inference import ImageModel
-from triptych.domains.image.model import ImageTransformer, ModelConfig, SuperResolution
+from triptych.domains.image.model import (
+    Augmentation,
+    ImageTransformer,
+    ModelConfig,
+    SuperResolution,
+)
 from triptych.domains.pictures.config import DataConfig
 
 NAMES = ["a", "b", "c", "d"]
@@ -34,6 +39,7 @@ def tiny_image(
     n_classes: int = 0,
     factor: int | None = None,
     pixels_above: bool = False,
+    augmentation: Augmentation | None = None,
     sharp: bool = False,
     **data: Any,
 ) -> ImageModel:
@@ -46,6 +52,7 @@ def tiny_image(
     config = ModelConfig(
         transformer, head or Categorical(), class_conditional=n_classes > 0,
         super_resolution=SuperResolution(factor, n_layers=1), pixels_above=pixels_above,
+        augmentation=augmentation,
     )  # fmt: skip
     model = with_random_head(ImageTransformer(config, shape, levels=levels, n_classes=n_classes))
     with torch.no_grad():

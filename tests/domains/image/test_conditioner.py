@@ -13,7 +13,7 @@ from triptych.core.heads import Categorical, HeadConfig, MixtureOfLogistics
 from triptych.core.positions import blocks, raster
 from triptych.decoding.generate import generate
 from triptych.decoding.sampling import Draft, SampleRequest, Sampling, sample_value
-from triptych.domains.image.conditioner import PixelsAbove
+from triptych.domains.image.conditioner import PixelsAbove, transformed
 
 SHAPE, LEVELS = (4, 6, 3), 5
 
@@ -93,3 +93,55 @@ def test_a_position_has_the_vector_of_the_small_pixel_that_covers_it() -> None:
     for t, (row, column, _) in enumerate(model.order.coordinates.tolist()):
         expected = of_pixels[row // 2, column // 2] + model.conditioner.classes.weight[1]
         torch.testing.assert_close(condition.vectors[0, t], expected)
+
+
+def test_the_eight_transformations_of_a_square() -> None:
+    image = torch.arange(9).view(1, 3, 3, 1)
+    which = torch.arange(8)
+    images = transformed(image.expand(8, -1, -1, -1), which)[..., 0]  # [8, H, W]
+    for number in range(8):
+        expected = [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+        if number & 1:
+            expected = [row[::-1] for row in expected]
+        if number & 2:
+            expected = expected[::-1]
+        if number & 4:
+            expected = [list(column) for column in zip(*expected, strict=True)]
+        assert images[number].tolist() == expected
+    assert len({str(image.tolist()) for image in images}) == 8
+
+
+def test_training_tells_the_model_how_images_were_transformed() -> None:
+    trained = tiny_image((4, 4, 1), LEVELS, augmentation="square", n_classes=2)
+    model, plain = trained.full_model, tiny_image((4, 4, 1), LEVELS, n_classes=2).full_model
+    plain.load_state_dict(model.state_dict(), strict=False)
+    told = model.conditioner.transformations
+    assert told is not None
+    torch.nn.init.normal_(told.weight[1:])
+    pixels = torch.randint(LEVELS, (6, 4, 4, 1), dtype=torch.uint8)
+    labels = torch.arange(6) % 2
+    torch.manual_seed(3)
+    nll = model.training_nll(pixels, labels)  # [B, L]
+    torch.manual_seed(3)
+    which = torch.randint(8, (6,))
+    assert len(which.unique()) > 2
+    for row, number in enumerate(which.tolist()):
+        one = slice(row, row + 1)
+        turned = transformed(pixels[one], which[one])
+        core, condition = model.core, plain.condition(labels[one])
+        vectors = condition.vectors + told.weight[number]  # [1, 1, D]
+        expected = core.nll(
+            model.to_sequence(turned), condition=replace(condition, vectors=vectors)
+        )
+        torch.testing.assert_close(nll[one], expected)
+    # Scores are of images as they are.
+    torch.testing.assert_close(model.nll(pixels, labels), plain.nll(pixels, labels))
+    nll.sum().backward()
+    assert told.weight.grad is not None
+    assert not told.weight.grad[0].any()
+
+
+def test_only_square_images_can_be_turned() -> None:
+    with pytest.raises(ValueError, match="4 by 6"):
+        tiny_image(SHAPE, LEVELS, augmentation="square")
+    tiny_image(SHAPE, LEVELS, augmentation="mirrored")

@@ -27,7 +27,8 @@ class Inputs:
 class ImageConditioner(Conditioner):
     """Adds vectors to the inputs: of the class, of the small image's pixel, of the pixels above.
 
-    All are optional. small: reads a small image. above: reads the pixels above.
+    All are optional. small: reads a small image. above: reads the pixels above. Where training
+    transforms images, the transformation has a vector too.
     """
 
     def __init__(self, small: SmallImage | None, above: PixelsAbove | None) -> None:
@@ -35,15 +36,22 @@ class ImageConditioner(Conditioner):
         self.small = small
         self.above = above
         self.classes: nn.Embedding | None = None
+        self.transformations: nn.Embedding | None = None
 
-    def forward(self, labels: Tensor | None, small: Tensor | None) -> Condition:
+    def forward(
+        self, labels: Tensor | None, small: Tensor | None, transformation: Tensor | None = None
+    ) -> Condition:
         """Return the condition of classes int64 [B] and small images, uint8 [B, h, w, C].
 
-        Raises ValueError for a small image exactly if the model reads none, or the reverse.
+        transformation: int64 [B], of `transformed`; None for images as they are. Raises ValueError
+        for a small image exactly if the model reads none, or the reverse.
         """
         if (small is None) != (self.small is None):
             raise ValueError("a small image is needed exactly by a model of super-resolution")
         vectors = None if self.classes is None else self.classes(labels).unsqueeze(1)  # [B, 1, D]
+        if self.transformations is not None and transformation is not None:
+            told = self.transformations(transformation).unsqueeze(1)  # [B, 1, D]
+            vectors = told if vectors is None else vectors + told  # [B, 1, D]
         if self.small is None:
             return Condition(vectors)
         memory, aligned = self.small(small)
@@ -69,6 +77,21 @@ class ImageConditioner(Conditioner):
         so_far = kept.values.index_copy_(1, positions - 1, values)
         above: Tensor = self.above(so_far, positions)
         return above if vectors is None else vectors + above  # [B, P, D]
+
+
+def transformed(pixels: Tensor, transformation: Tensor) -> Tensor:
+    """Return square images mirrored and turned: [B, H, W, C] -> the same shape.
+
+    transformation: int64 [B], 0 to 7, the sum of 1 for columns in reverse order, 2 for rows in
+    reverse order, and 4 for rows and columns exchanged after that. Images that are not square have
+    0 to 3 alone.
+    """
+    of_each = transformation.view(-1, 1, 1, 1)
+    pixels = torch.where((of_each & 1) > 0, pixels.flip(2), pixels)
+    pixels = torch.where((of_each & 2) > 0, pixels.flip(1), pixels)
+    if (transformation & 4).any():
+        pixels = torch.where((of_each & 4) > 0, pixels.transpose(1, 2), pixels)
+    return pixels
 
 
 class SmallImage(nn.Module):

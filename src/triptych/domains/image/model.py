@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -24,10 +24,18 @@ from triptych.core.transformer import TransformerConfig
 from triptych.decoding.generate import generate, on_model
 from triptych.decoding.given import resample
 from triptych.decoding.sampling import Given, SampleRequest
-from triptych.domains.image.conditioner import ImageConditioner, PixelsAbove, SmallImage
+from triptych.domains.image.conditioner import (
+    ImageConditioner,
+    PixelsAbove,
+    SmallImage,
+    transformed,
+)
 from triptych.training.run.checkpoint import ModelSettings
 from triptych.types import Checked, IntAboveOne, PositiveInt
 
+Augmentation = Literal["mirrored", "square"]
+TRANSFORMATIONS: dict[Augmentation, int] = {"mirrored": 2, "square": 8}
+"""Number of transformations, see `transformed`; the first is none."""
 SAMPLE_BATCH = 64
 """Images sampled together; constant, so that a seed gives the same images on every machine."""
 
@@ -71,6 +79,10 @@ class ModelConfig:
     """Encoder of the image averaged down, on which the model is conditioned."""
     pixels_above: bool = False
     """Add learned vectors of the values of the three pixels above to the input of each position."""
+    augmentation: Augmentation | None = None
+    """Training images are transformed at random, and a learned vector tells the model how (Jun et
+    al. 2020): mirrored left to right, or all 8 turns and mirrorings of a square; null for none.
+    Samples and scores are of images as they are."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +141,16 @@ class ImageTransformer(nn.Module):
             # Made here, because the order of the random numbers decides the weights of a seed.
             self.conditioner.classes = nn.Embedding(n_classes, d_model)
             nn.init.normal_(self.conditioner.classes.weight, std=d_model**-0.5)
+        if config.augmentation is not None:
+            if config.augmentation == "square" and height != width:
+                raise ValueError(
+                    f"augmentation square needs images as high as wide, got {height} by {width} "
+                    "pixels; mirrored serves all"
+                )
+            self.conditioner.transformations = nn.Embedding(
+                TRANSFORMATIONS[config.augmentation], d_model, padding_idx=0
+            )
+            nn.init.zeros_(self.conditioner.transformations.weight)
 
     @property
     def conditioner(self) -> ImageConditioner:
@@ -156,24 +178,42 @@ class ImageTransformer(nn.Module):
         """
         return None if self.factor is None else average_down(pixels, self.factor)
 
-    def condition(self, labels: Tensor | None, small: Tensor | None = None) -> Condition:
+    def condition(
+        self,
+        labels: Tensor | None,
+        small: Tensor | None = None,
+        transformation: Tensor | None = None,
+    ) -> Condition:
         """Return what all predictions are conditioned on.
 
         labels: int64 [B], of a class-conditional model. small: as from `small`; ValueError for a
-        model of super-resolution without it, and for another model with it.
+        model of super-resolution without it, and for another model with it. transformation: int64
+        [B], see `transformed`.
         """
         device = self.order.cell.device
-        given = (None if part is None else part.to(device) for part in (labels, small))
+        parts = (labels, small, transformation)
+        given = (None if part is None else part.to(device) for part in parts)
         return self.core.condition(*given)
 
-    def nll(self, pixels: Tensor, labels: Tensor | None = None) -> Tensor:
+    def training_nll(self, pixels: Tensor, labels: Tensor | None = None) -> Tensor:
+        """Return `nll`, of images that are transformed at random where the model has a setting."""
+        told = self.conditioner.transformations
+        if told is None:
+            return self.nll(pixels, labels)
+        which = torch.randint(told.num_embeddings, (len(pixels),), device=pixels.device)  # [B]
+        return self.nll(transformed(pixels, which), labels, which)
+
+    def nll(
+        self, pixels: Tensor, labels: Tensor | None = None, transformation: Tensor | None = None
+    ) -> Tensor:
         """Return the negative log-likelihood of every position, first included, in nats: [B, L].
 
         pixels: uint8 [B, H, W, C]. A position is a sub-pixel, or a whole pixel with logistics: the
         mean per sub-pixel is the sum divided by H * W * C in both cases. A model of
-        super-resolution is given these very images averaged down.
+        super-resolution is given these very images averaged down. transformation: int64 [B], how
+        the images were transformed.
         """
-        condition = self.condition(labels, self.small(pixels))
+        condition = self.condition(labels, self.small(pixels), transformation)
         return self.core.nll(self.to_sequence(pixels), condition=condition)
 
     @torch.no_grad()

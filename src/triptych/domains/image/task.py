@@ -66,7 +66,7 @@ class ImageTrainingModule(ImageScores, TrainingModule):
 
     def training_loss(self, batch: Batch) -> tuple[Tensor, int]:
         dims = batch.pixels.numel()
-        nats = self.model.nll(batch.pixels, batch.labels).sum()
+        nats = self.model.training_nll(batch.pixels, batch.labels).sum()
         return (nats + take_auxiliary_loss(self.model)) / dims, dims
 
     def log_samples(self, folder: Path) -> None:
