@@ -18,6 +18,7 @@ from toy_task import ToyTask, checkpoint, toy_run, validation_loader, weights
 from triptych.training.callbacks.ema import WeightAverage, decay_at, training_weights_first
 from triptych.training.engine.evaluate import sum_scores
 from triptych.training.engine.optim import AdamW, InverseSqrt
+from triptych.training.run.averaging import average_weights
 from triptych.training.run.settings import OptimConfig
 
 OPTIM = OptimConfig(AdamW(weight_decay=0.1), 0.05, InverseSqrt(warmup_steps=3), ema_decay=0.6)
@@ -333,3 +334,39 @@ def test_two_processes_have_one_mean(tmp_path: Path) -> None:
     task.load_state_dict(last["average"]["weights"])
     metrics = task.metrics(sum_scores(task, task.score, validation_loader()))
     assert metrics["nats_per_token"] != pytest.approx(validated, rel=1e-4)
+
+
+def late(folder: Path) -> list[Path]:
+    return sorted((folder / "checkpoints").glob("late-*.ckpt"))
+
+
+def test_the_checkpoints_of_the_last_validations_are_kept(tmp_path: Path) -> None:
+    trainer: dict[str, Any] = {"val_check_interval": 2}
+    toy_run(tmp_path / "run", run={"keep_late": 2}, max_steps=6, **trainer)
+    assert [path.name for path in late(tmp_path / "run")] == [
+        "late-00000004.ckpt", "late-00000006.ckpt"
+    ]  # fmt: skip
+    last = checkpoint(tmp_path / "run")
+    assert_equal(last["state_dict"], checkpoint(tmp_path / "run", "late-00000006")["state_dict"])
+    toy_run(tmp_path / "run", run={"keep_late": 2}, max_steps=8, resume=True, **trainer)
+    assert [path.name for path in late(tmp_path / "run")] == [
+        "late-00000006.ckpt", "late-00000008.ckpt"
+    ]  # fmt: skip
+    toy_run(tmp_path / "none", max_steps=2, **trainer)
+    assert not late(tmp_path / "none")
+
+
+def test_the_mean_of_weights_is_that_of_the_state_dicts(tmp_path: Path) -> None:
+    toy_run(tmp_path / "run", ToyTask(OPTIM), run={"keep_late": 3}, val_check_interval=2)
+    paths = late(tmp_path / "run")
+    contents = [checkpoint(tmp_path / "run", path.stem) for path in paths]
+    assert len(contents) == 3
+    averaged = average_weights([paths[2], paths[0], paths[1]])
+    for name, mean in averaged["state_dict"].items():
+        values = [content["state_dict"][name].double() for content in contents]  # the averages
+        assert torch.allclose(mean.double(), sum(values) / 3, atol=1e-7)
+        assert mean.dtype == torch.float32
+    header = averaged["triptych"]
+    assert header["step"] == 6
+    assert [part["step"] for part in header["averaged"]] == [6, 2, 4]
+    assert header["averaged"][1]["checkpoint"] == "late-00000002.ckpt"

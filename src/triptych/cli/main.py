@@ -134,6 +134,10 @@ COMMANDS = {
             "write a model for Triptych and other libraries", needs_domain=False,
         ),
         Command(
+            "average", "CHECKPOINT ... --out FILE",
+            "write a checkpoint with the mean of the weights of some", needs_domain=False,
+        ),
+        Command(
             "play", "[--checkpoint FILE ...]",
             "use models in the browser: draw, play, translate", needs_domain=False,
         ),

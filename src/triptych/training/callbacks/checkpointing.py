@@ -17,6 +17,8 @@ from triptych.training.lightning_fixes import settle_epoch, validation_may_follo
 class KeepCheckpoints(Checkpoint):
     """Write last.ckpt after validations, every `minutes`, at a stop and at the end; and best.ckpt.
 
+    late-STEP.ckpt are the checkpoints of the last `late` validations.
+
     last.ckpt is never written between the micro-batches of an update, since no checkpoint contains
     their gradients: the save waits for the update. (best.ckpt is written at once; a run resumed
     from it there loses those gradients.) Nothing is written after a loss that is not finite.
@@ -27,12 +29,12 @@ class KeepCheckpoints(Checkpoint):
 
     task: TrainingModule
 
-    def __init__(self, folder: Path, *, minutes: float) -> None:
+    def __init__(self, folder: Path, *, minutes: float, late: int = 0) -> None:
         self.last = folder / "last.ckpt"
         """Checkpoint that `--resume` reads."""
         self.best = folder / "best.ckpt"
         """Checkpoint with the best validation score."""
-        self.minutes = minutes
+        self.folder, self.minutes, self.n_late = folder, minutes, late
         self.best_value: float | None = None
         self.best_step = -1
         self.saved_step = -1
@@ -78,10 +80,22 @@ class KeepCheckpoints(Checkpoint):
             self.best_value, self.best_step = value, trainer.global_step
             # Before last.ckpt, whose state names this score as saved.
             self._write(trainer, self.best)
+        if self.n_late and not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            self._write_late(trainer)
         self._late = not self.task.whole_step
         if not self._late:
             self.save(trainer)
         self._put_off_stop(trainer)
+
+    def _write_late(self, trainer: pl.Trainer) -> None:
+        newest = self.folder / f"late-{trainer.global_step:08d}.ckpt"
+        self._write(trainer, newest)
+        if trainer.is_global_zero:
+            # A run that is resumed from best.ckpt may find files of later steps.
+            paths = sorted(self.folder.glob("late-*.ckpt"))
+            kept = [path for path in paths if path <= newest][-self.n_late :]
+            for path in set(paths).difference(kept):
+                path.unlink()
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException

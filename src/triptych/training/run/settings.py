@@ -109,6 +109,9 @@ class RunConfig(Checked):
     """Mode of Weights & Biases; auto is online if a key is found, otherwise offline."""
     save_minutes: NonNegativeFloat = 10.0
     """Minutes of training between two writes of last.ckpt; 0 writes it after validations only."""
+    keep_late: NonNegativeInt = 0
+    """Validations, the last ones, whose checkpoints are kept as late-STEP.ckpt beside best.ckpt and
+    last.ckpt, for `triptych average`; 0 keeps none."""
     early_stopping_patience: PositiveInt | None = None
     """Validations without a better score after which the run ends; null for no limit."""
     start: StartConfig = field(default_factory=StartConfig)

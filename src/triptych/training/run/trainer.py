@@ -72,7 +72,9 @@ def train(
     if config.run.log.tensorboard:
         check_tensorboard()
     folder = Path(config.run.directory) / config.run.name
-    keep = KeepCheckpoints(folder / "checkpoints", minutes=config.run.save_minutes)
+    keep = KeepCheckpoints(
+        folder / "checkpoints", minutes=config.run.save_minutes, late=config.run.keep_late
+    )
     lightning = build_trainer(config, trainer, keep)
     start_processes(lightning)
     resumes = decided_by_rank_0(lambda: check_run_folder(folder, resume=resume))
