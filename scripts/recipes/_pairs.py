@@ -41,6 +41,15 @@ def keys_of(files: Iterable[str]) -> set[str]:
     return {key(line) for file in files for line in read_lines(Path(file))} - {""}
 
 
+def held_out_keys(corpus: Corpus, files: Iterable[str]) -> set[str]:
+    """Return the keys of both sides of all splits but training, and of the lines of files."""
+    keys = keys_of(files)
+    for split in corpus.splits():
+        if split.rpartition(".")[2] != "train":
+            keys |= {key(side) for pair in corpus.items(split) for side in pair} - {""}
+    return keys
+
+
 def report(left_out: Counter[str]) -> Iterator[tuple[str, str]]:
     """Yield how many items were left out for each reason, and print it."""
     for reason, count in sorted(left_out.items()):

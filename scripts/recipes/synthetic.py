@@ -31,7 +31,7 @@ from triptych.files.results import read_lines
 from triptych.text.files import SPACES
 from triptych.types import PositiveInt
 
-from ._pairs import corpus_of, key, keys_of, report
+from ._pairs import corpus_of, held_out_keys, key, report
 
 BATCHES_PER_PART = 16
 """Batches that are translated before their pairs are written."""
@@ -83,10 +83,7 @@ class Options(SamplingOptions, SearchOptions):
 def main(options: Options) -> Iterator[tuple[str, Iterable[Pair]]]:
     """Yield the files; raises UserError for a model of another direction."""
     corpus, left_out = corpus_of(options.config, options.directory), Counter[str]()
-    held_out = keys_of(options.exclude)
-    for split in corpus.splits():
-        if split.rpartition(".")[2] != "train":
-            held_out |= {key(side) for pair in corpus.items(split) for side in pair} - {""}
+    held_out = held_out_keys(corpus, options.exclude)
     work = []
     for backward, names, files in (
         (False, options.forward, options.sources),

@@ -144,3 +144,21 @@ def test_training_reads_the_sentences_and_the_phrases(tmp_path: Path) -> None:
         config = DataConfig(source=source, vocabulary_size=400, additional_pairs=tuple(files[:n]))
         added = sum(len(rows) - 1 for rows in list(made.values())[:n])
         assert read_training_data(config, seed=0)[1].n_items == 60 + added
+
+
+def test_excluded_phrases_are_matched_without_case_and_punctuation(tmp_path: Path) -> None:
+    rows = "".join(f"{ko}\t{en}\n" for ko, en in sentences(60))
+    (tmp_path / "train.tsv").write_text(f"ko\ten\n{rows}", encoding="utf-8")
+    source = TabSeparated(directory=str(tmp_path), files=["{split}.tsv"], split_column=None)
+    settings, excluded = tmp_path / "settings.yaml", tmp_path / "excluded.txt"
+    settings.write_text(yaml.safe_dump({"data": {"source": to_plain(source)}}))
+    phrase = next(p[0] for p in phrase_pairs(source.items("train"), 3) if " " in p[0])
+    excluded.write_text(f"TWO!\n{phrase.replace(' ', ', ').upper()}.\nFünf\n", encoding="utf-8")
+    made = []
+    for files in ((), (str(excluded),)):
+        options = phrases.Options(str(settings), min_count=3, compounds=9, exclude=files)
+        made.append({name: list(rows) for name, rows in phrases.main(options)}["phrases.tsv"])
+    gone = {"two", phrase.lower(), "fünf"}
+    kept = [pair for pair in made[0] if not gone & {text.lower() for text in pair}]
+    assert made[1] == kept
+    assert gone <= {text.lower() for pair in {*made[0]} - {*kept} for text in pair}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
 import os
 import shutil
 import sys
@@ -218,18 +219,20 @@ def read_input_lines(path: str | Path | None) -> list[str]:
 
 
 def read_lines(path: Path) -> list[str]:
-    r"""Return all lines of a UTF-8 file; a name ending in .gz is decompressed.
+    r"""Return all lines of a UTF-8 file; a name ending in .gz or .xz is decompressed.
 
-    Only "\n" ends a line. Raises UserError for a missing file, a truncated or damaged gzip file and
-    bytes that are not UTF-8.
+    Only "\n" ends a line. Raises UserError for a missing file, a truncated or damaged compressed
+    file and bytes that are not UTF-8.
     """
+    openers: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+        with openers.get(path.suffix, open)(path, "rb") as stream:
             return split_lines(stream.read(), name=str(path))
     except FileNotFoundError:
         raise UserError(f"the text file {path} does not exist{_beside(path)}") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"{path} is not a complete gzip file ({error})") from error
+    except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
+        kind = "xz" if path.suffix == ".xz" else "gzip"
+        raise UserError(f"{path} is not a complete {kind} file ({error})") from error
     except OSError as error:
         raise UserError(f"the text file {path} cannot be read: {error.strerror}") from error
 
