@@ -1,4 +1,6 @@
+import gzip
 import importlib.util
+import json
 import sys
 import zipfile
 
@@ -18,6 +20,7 @@ from triptych.domains.music.sources.music21 import (
     read_chorale,
     read_ensemble,
 )
+from triptych.domains.music.tokenizers.attacks import AttackTokenizer
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.remi import RemiTokenizer
 from triptych.errors import UserError
@@ -105,8 +108,42 @@ SOPRANOS = {
 @pytest.mark.parametrize("name", SOPRANOS)
 def test_measures_as_sixteenths(tmp_path, name):
     measures, expected = SOPRANOS[name]
-    grid = read_chorale(write(tmp_path / "a.mxl", measures)).content
+    grid = read_chorale(write(tmp_path / "a.mxl", measures)).grid
     assert grid[:, 0].tolist() == expected
+
+
+def test_a_score_tells_a_repeated_note_from_a_tied_one(tmp_path):
+    """D5 twice, then tied over the bar; notes between two sixteenths are not heard."""
+    stop = '<tie type="stop"/>'
+    short = note("D", 5, 1) + note("D", 5, 1) + note("D", 5, 29) + note("D", 5, 1)
+    tied = note("D", 5, 4) + note("D", 5, 4, tie=TIED)
+    measures = [attributes() + tied, note("D", 5, 8, tie=stop), attributes(8) + short]
+    path = write(tmp_path / "a.mxl", measures)
+    chorale = read_chorale(path)
+    assert np.flatnonzero(chorale.struck[:, 0]).tolist() == [0, 8, 32, 33]
+    tokenizer = AttackTokenizer()
+    ids = tokenizer.encode(tokenizer.content_of(chorale.grid, chorale.struck))
+    assert np.flatnonzero(tokenizer.onsets(ids)[::4]).tolist() == [0, 8, 32, 33]
+
+
+def test_pieces_of_the_held_out_jsb_splits_are_left_out_once(tmp_path, monkeypatch, caplog):
+    random = np.random.default_rng(0)
+    grids = [random.integers(50, 70, (60, 4)) for _ in range(4)]
+    struck = np.ones((60, 4), dtype=bool)
+    chorales = [music21.Chorale(f"b{n}", grid, struck) for n, grid in enumerate(grids)]
+    monkeypatch.setattr(music21, "_all_chorales", lambda: (chorales, [0, 1, 2, 3]))
+    splits = {"train": [grids[0]], "valid": [grids[1] + 2], "test": [grids[2] - 1]}
+    with gzip.open(tmp_path / "Jsb16thSeparated.json.gz", "wt") as file:
+        json.dump({name: [grid.tolist() for grid in part] for name, part in splits.items()}, file)
+    shares = {"validation_share": 0.3, "test_share": 0.3}
+    source = music21.Music21Chorales(leave_out=str(tmp_path), **shares)
+    names = [piece.name for piece in source.load("all", AttackTokenizer())]
+    assert sorted(names) == ["b0", "b3"]
+    assert len(caplog.messages) == 1
+    assert all(text in caplog.text for text in ("2 of 4", "b1, b2"))
+    assert len(music21.Music21Chorales(**shares).load("all", AttackTokenizer())) == 4
+    with pytest.raises(UserError, match="does not exist"):
+        music21.Music21Chorales(leave_out=str(tmp_path / "no")).load("train", AttackTokenizer())
 
 
 def test_a_melody_has_a_run_from_each_interval_on():
@@ -228,7 +265,7 @@ def test_damage_is_told_by_name(tmp_path):
 @needs_music21
 def test_music21_is_not_imported(monkeypatch):
     monkeypatch.delitem(sys.modules, "music21", raising=False)
-    assert read_chorale(corpus_files("bach")[1]).content.shape[1] == 4
+    assert read_chorale(corpus_files("bach")[1]).grid.shape[1] == 4
     assert "music21" not in sys.modules
 
 
@@ -241,7 +278,7 @@ def test_a_missing_music21_is_told(monkeypatch):
 @needs_music21
 def test_a_known_chorale():
     path = next(path for path in corpus_files("bach") if path.name == "bwv66.6.mxl")
-    grid = read_chorale(path).content
+    grid = read_chorale(path).grid
     # "Christ ist erstanden": an eighth pair leads to F sharp minor; C#5, B4, then A4, B4, C#5, E5.
     assert grid[:2, 0].tolist() == [73, 73]
     assert grid[2:4, 0].tolist() == [71, 71]

@@ -32,9 +32,12 @@ class PitchTime(AttentionConfig):
     """Longest time with a vector of its own, in time steps; longer ones share that vector."""
     n_pitches: int = 46
     """Number of pitches: token ids 0 to n_pitches - 1, a semitone apart; others are no pitch."""
+    ids_per_pitch: int = 1
+    """Number of token ids of each pitch: 2 where ids from n_pitches to 2 n_pitches - 1 are the same
+    pitches again, held ones (`AttackTokenizer`)."""
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "max_distance", "n_voices", "max_time", "n_pitches")
+        at_least(self, 1, "max_distance", "n_voices", "max_time", "n_pitches", "ids_per_pitch")
 
     def mask_pattern(self, shape: tuple[int, ...], causal: bool) -> MaskPattern:
         return SlidingWindow(causal)
@@ -66,6 +69,7 @@ class PitchTimeBias(RelativeBias):
         super().__init__()
         self.max_distance, self.max_time = config.max_distance, config.max_time
         self.period, self.n_pitches = config.n_voices, config.n_pitches
+        self.n_ids = self.n_pitches * config.ids_per_pitch
         self.n_token_classes = self.n_pitches + 1
 
         def table(n: int) -> nn.Parameter:
@@ -93,7 +97,8 @@ class PitchTimeBias(RelativeBias):
 
     def token_classes(self, token_ids: Tensor) -> Tensor:
         """The pitch, or n_pitches for token ids that are no pitch."""
-        return token_ids.clamp(-1, self.n_pitches) % (self.n_pitches + 1)
+        is_pitch = (token_ids >= 0) & (token_ids < self.n_ids)
+        return torch.where(is_pitch, token_ids % self.n_pitches, self.n_pitches)
 
     def token_table(self) -> nn.Parameter:
         return self.interval

@@ -107,6 +107,8 @@ class MusicModel(MusicEvaluation):
         """
         self.check_melody()
         rules = [] if constraints is None else self.tokenizer.constraints(constraints)
+        if (grammar := self.tokenizer.grammar(count, seconds=None, n_prompt=0)) is not None:
+            rules = [grammar, *rules]
         piece = self.tokenizer.given(read_midi(given, "the given piece"), keep)
         device = device_of(self.full_model)
         parts = (torch.from_numpy(part).to(device) for part in (piece.ids, piece.known))

@@ -5,7 +5,8 @@ alto, tenor and bass of the first sixteenth, then of the second, and so on. 47 s
 are the pitches 36 to 81, id 46 is a rest. There is no END.
 
 The grid holds what sounds, not what is struck: a held and a repeated pitch are equal, as in the
-public JSB files. Equal pitches in a row become one note of a MIDI file.
+public JSB files. Equal pitches in a row become one note of a MIDI file; `attacks.py` has another
+tokenizer, which tells them apart.
 
 All constraints permit a rest, so that they leave a token in every row.
 """
@@ -67,6 +68,7 @@ class ChoraleTokenizer(MelodicTokenizer):
     constraint_options = ("scale", "ranges", "no_parallels")
     symbols = SYMBOLS
     id_pitches = np.append(np.arange(LOWEST, HIGHEST + 1), SILENT)  # [V]
+    rest = REST
     pitch_range = LOWEST, HIGHEST
     bar = STEPS_PER_BAR * N_VOICES
     voice_cycles = ((1, N_VOICES),)
@@ -89,6 +91,10 @@ class ChoraleTokenizer(MelodicTokenizer):
     melody_step = N_VOICES
     seconds_per_melody_step = SECONDS_PER_STEP
 
+    def content_of(self, grid: Grid, struck: NDArray[np.bool_]) -> Grid:
+        """Return what `encode` takes; struck: bool [T, 4], True where a note begins."""
+        return grid
+
     def encode(self, content: Grid) -> Ids:
         known = (content == SILENT) | ((content >= LOWEST) & (content <= HIGHEST))
         if content.shape[1:] != (N_VOICES,) or not known.all():
@@ -97,7 +103,7 @@ class ChoraleTokenizer(MelodicTokenizer):
 
     def decode(self, ids: Ids) -> Grid:
         """Read ids as a grid, [4 T] -> [T, 4]; voices that are missing in the last step rest."""
-        ids = np.pad(ids, (0, -len(ids) % N_VOICES), constant_values=REST)  # [4 T]
+        ids = np.pad(ids, (0, -len(ids) % N_VOICES), constant_values=self.rest)  # [4 T]
         return self.id_pitches[ids].reshape(-1, N_VOICES)  # [T, 4]
 
     def to_midi(self, ids: Ids, struck: NDArray[np.bool_] | None = None) -> pretty_midi.PrettyMIDI:
@@ -121,7 +127,7 @@ class ChoraleTokenizer(MelodicTokenizer):
         return new_midi(parts, QUARTERS_PER_MINUTE)
 
     def from_midi(self, score: Score) -> Grid:
-        return self._read(score)[0]
+        return self.content_of(*self._read(score))
 
     def kept(self, ids: Ids, keep: str, name: str = "the piece") -> NDArray[np.bool_]:
         """See `MusicTokenizer.kept`; a bar has 16 sixteenths from the start of the piece."""
@@ -153,7 +159,7 @@ class ChoraleTokenizer(MelodicTokenizer):
         if len(words) == 1 and not words[0].startswith("bars:") and (grid[:, 1:] == SILENT).all():
             voice = _voice(words[0])
             grid, struck = np.roll(grid, voice, axis=1), np.roll(struck, voice, axis=1)
-        ids = self.encode(grid)
+        ids = self.encode(self.content_of(grid, struck))
         known = self.kept(ids, keep, score.name).reshape(-1, N_VOICES)  # [T, 4]
 
         def is_kept(instrument: int, seconds: float) -> bool:
@@ -206,7 +212,7 @@ class ChoraleTokenizer(MelodicTokenizer):
 
     def melody(self, ids: Ids) -> Ids:
         soprano = ids[::N_VOICES]  # [T]
-        pitches = np.where(soprano == REST, MELODY_REST, self.id_pitches[soprano])  # [T]
+        pitches = np.where(soprano == self.rest, MELODY_REST, self.id_pitches[soprano])  # [T]
         return np.repeat(pitches, N_VOICES)
 
     @property

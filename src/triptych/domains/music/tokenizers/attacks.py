@@ -1,0 +1,96 @@
+"""Tokenizer of four-part chorales that tells a repeated note from a held one.
+
+The grid is that of `ChoraleTokenizer`. 93 symbols: ids 0 to 45 begin a note of the pitches 36 to
+81, ids 46 to 91 hold such a note for one more sixteenth, id 92 is a rest. A held note has an id for
+each pitch, so that a transposition moves it and attention to pitches (`PitchTime` with
+`ids_per_pitch: 2`) reads it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from triptych.decoding.sampling import LogitsConstraint
+from triptych.domains.music.notes import N_PITCHES, SILENT, Ids
+from triptych.domains.music.tokenizers.chorales import (
+    HIGHEST,
+    LOWEST,
+    N_VOICES,
+    REST,
+    SYMBOLS,
+    ChoraleTokenizer,
+    Grid,
+)
+
+if TYPE_CHECKING:
+    import pretty_midi
+
+N_KNOWN = HIGHEST - LOWEST + 1
+"""Number of pitches, and distance of the ids of a pitch that begins and of one that is held."""
+HELD = N_PITCHES
+"""Added to the pitch of a held note in the content that is encoded."""
+
+
+@dataclass(frozen=True)
+class AttackTokenizer(ChoraleTokenizer):
+    """Four-part chorales with attacks; content is a `Grid` with HELD added where a note is held."""
+
+    name = "chorales with attacks"
+    content = "grids of four voices with attacks"
+    symbols = (
+        *SYMBOLS[:N_KNOWN],
+        *(f"held_{pitch}" for pitch in range(LOWEST, HIGHEST + 1)),
+        "rest",
+    )
+    id_pitches = np.append(np.tile(np.arange(LOWEST, HIGHEST + 1), 2), SILENT)  # [V]
+    rest = 2 * N_KNOWN
+
+    def content_of(self, grid: Grid, struck: NDArray[np.bool_]) -> Grid:
+        before = np.concatenate([np.full_like(grid[:1], SILENT), grid[:-1]])  # [T, 4]
+        is_held = (grid != SILENT) & (grid == before) & ~struck  # [T, 4]
+        return np.where(is_held, grid + HELD, grid)
+
+    def encode(self, content: Grid) -> Ids:
+        is_held = content >= HELD
+        ids = super().encode(content - HELD * is_held)  # [4 T]
+        return np.where(ids == REST, self.rest, ids + N_KNOWN * is_held.reshape(-1))
+
+    def to_midi(self, ids: Ids, struck: NDArray[np.bool_] | None = None) -> pretty_midi.PrettyMIDI:
+        """Return the music of any ids; a held pitch that did not sound before begins a note."""
+        begins = np.pad(self.onsets(ids), (0, -len(ids) % N_VOICES)).reshape(-1, N_VOICES)  # [T, 4]
+        return super().to_midi(ids, begins if struck is None else begins | struck)
+
+    def onsets(self, ids: Ids) -> NDArray[np.bool_]:
+        begins: NDArray[np.bool_] = ids < N_KNOWN
+        return begins
+
+    def grammar(
+        self, batch: int, *, seconds: float | None, n_prompt: int
+    ) -> LogitsConstraint | None:
+        return HeldNotes(self.id_pitches)
+
+
+class HeldNotes:
+    """Forbids to hold a pitch that the voice did not sing in the sixteenth before.
+
+    pitches: MIDI pitch of each id, SILENT for a rest: [V].
+    """
+
+    def __init__(self, pitches: Ids) -> None:
+        self.pitches = torch.from_numpy(pitches)
+
+    def __call__(self, values: Tensor) -> Tensor:
+        """Mark the ids that may not come next, bool [B, V]; values: all ids so far, [B, t]."""
+        self.pitches = pitches = self.pitches.to(values.device)
+        sung = values.new_full((len(values), 1), SILENT)  # [B, 1]
+        if values.shape[1] >= N_VOICES:
+            sung = pitches[values[:, -N_VOICES, None]]  # [B, 1]
+        ids = torch.arange(len(pitches), device=values.device)
+        is_held = (ids >= N_KNOWN) & (ids < 2 * N_KNOWN)  # [V]
+        return is_held & (pitches != sung)  # [B, V]
