@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 MAX_PARAMETER_BYTES = 2**28
 """Largest size of the parameters that a loss computes at a time, as float32 or wider."""
 
-Loss = Callable[[Tensor, Tensor], Tensor]
+Loss = Callable[..., Tensor]
 """Parameters of a head [..., Z] and targets -> the loss of each position [...]."""
 Sampler = Callable[[Tensor], Tensor]
 """Source of random values, at the temperature and with the generator of a sampling call."""
@@ -38,32 +38,31 @@ class Head(nn.Module, ABC):
     def n_parameters(self) -> int:
         """Number Z of parameters of a position's distribution."""
 
-    def losses(self, x: Tensor, targets: Tensor, loss: Loss | None = None) -> Tensor:
+    def losses(
+        self, x: Tensor, targets: Tensor, loss: Loss | None = None, *further: Tensor
+    ) -> Tensor:
         """`loss(self(x), targets)` from the decoder's output, by default `nll`: [..., D] -> [...].
 
+        further: [..., E] at the same positions, which the loss gets too, such as other outputs.
         Parameters larger than `MAX_PARAMETER_BYTES` are computed in chunks of positions, and again
         in the backward pass, so that only those of one chunk are in memory.
         """
         of_parameters = self.nll if loss is None else loss
 
-        def of_rows(rows: Tensor, wanted: Tensor) -> Tensor:
-            return of_parameters(self(rows), wanted)
+        def of_rows(rows: Tensor, wanted: Tensor, *others: Tensor) -> Tensor:
+            return of_parameters(self(rows), wanted, *others)
 
         n_axes = x.ndim - 1
         size = max(1, MAX_PARAMETER_BYTES // (self.n_parameters * max(4, x.element_size())))
         if x.shape[:-1].numel() <= size:
-            return of_rows(x, targets)
-        chunks = zip(
-            x.flatten(0, n_axes - 1).split(size),
-            targets.flatten(0, n_axes - 1).split(size),
-            strict=True,
-        )
+            return of_rows(x, targets, *further)
+        parts_of = [part.flatten(0, n_axes - 1).split(size) for part in (x, targets, *further)]
         # Without autocast's cache each chunk casts the weights, and their gradients add in float32.
         kind = x.device.type
         with torch.autocast(kind, cache_enabled=False) if autocasts(kind) else nullcontext():
             parts = [
-                checkpoint(of_rows, rows, wanted, use_reentrant=False, preserve_rng_state=False)
-                for rows, wanted in chunks
+                checkpoint(of_rows, *chunk, use_reentrant=False, preserve_rng_state=False)
+                for chunk in zip(*parts_of, strict=True)
             ]
         return torch.cat(parts).view(x.shape[:-1])
 

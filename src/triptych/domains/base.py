@@ -184,7 +184,6 @@ class TrainedModel(ABC):
 
         cores: list[Any] = []
         models = (self, *others)
-        own = self.predicts()
         for model in models:
             core: Any = model.full_model.get_submodule(model.core)
             head = getattr(core, "head", None)
@@ -193,8 +192,7 @@ class TrainedModel(ABC):
                     f"{model.name} cannot be averaged; expected an autoregressive model with a "
                     "categorical head"
                 )
-            of_other = model.predicts()
-            if differing := [name for name in own if own[name] != of_other.get(name)]:
+            if differing := self.differing(model):
                 raise UserError(
                     f"{self.name} and {model.name} cannot be averaged: their {differing[0]} differs"
                 )
@@ -212,6 +210,11 @@ class TrainedModel(ABC):
         given = vars(self).keys() & {"header", "data_settings"}
         vars(other).update({name: getattr(self, name) for name in given})
         return other
+
+    def differing(self, other: TrainedModel) -> list[str]:
+        """Return the names in `predicts` whose values another model does not share."""
+        own, of_other = self.predicts(), other.predicts()
+        return [name for name in own if own[name] != of_other.get(name)]
 
     def predicts(self) -> dict[str, Any]:
         """Return what models must have in common for `averaged`, by name."""
@@ -359,10 +362,14 @@ class Domain:
         """Read the data and return the training module and the loaders of both splits.
 
         vocabulary: that of the checkpoint whose weights initialise the run; None for a new one.
-        Raises UserError for missing data and for settings that do not fit the data.
+        Raises UserError for missing data, and for settings and teachers that do not fit.
         """
+        from triptych.domains.teachers import add_teachers, read_teachers
+
         prepared: tuple[TrainingModule, ResumableLoader, FixedBatches]
+        teachers = read_teachers(self, config)  # before the data, which may take minutes
         prepared = self._find("task", "prepare")(config, vocabulary)
+        add_teachers(prepared[0], teachers)
         return prepared
 
     def pack(self, config: Any, out: str) -> str:

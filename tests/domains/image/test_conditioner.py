@@ -121,9 +121,13 @@ def test_training_tells_the_model_how_images_were_transformed() -> None:
     pixels = torch.randint(LEVELS, (6, 4, 4, 1), dtype=torch.uint8)
     labels = torch.arange(6) % 2
     torch.manual_seed(3)
-    nll = model.training_nll(pixels, labels)  # [B, L]
+    images, drawn = model.augmented(pixels)
+    features, values = model.features(images, labels, drawn)  # [B, L, D], [B, L]
+    nll = model.core.head.losses(features, values)  # [B, L]
     torch.manual_seed(3)
     which = torch.randint(8, (6,))
+    assert drawn is not None
+    assert drawn.tolist() == which.tolist()
     assert len(which.unique()) > 2
     for row, number in enumerate(which.tolist()):
         one = slice(row, row + 1)

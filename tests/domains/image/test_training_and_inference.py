@@ -21,6 +21,7 @@ from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import SampleRequest
 from triptych.domains.image.config import Config
+from triptych.domains.image.domain import DOMAIN
 from triptych.domains.image.inference import ImageModel, restore
 from triptych.domains.image.model import ModelConfig
 from triptych.domains.image.task import ImageTrainingModule, prepare
@@ -28,6 +29,7 @@ from triptych.domains.pictures.config import DataConfig
 from triptych.domains.pictures.image_folder import ImageFolder
 from triptych.errors import UserError
 from triptych.training.engine.evaluate import sum_scores
+from triptych.training.engine.objective import DistillationConfig, ObjectiveConfig
 from triptych.training.engine.optim import Constant
 from triptych.training.run.checkpoint import header, read_checkpoint
 from triptych.training.run.settings import OptimConfig, RunConfig
@@ -162,6 +164,34 @@ def test_the_loss_is_the_mean_over_sub_pixels(folder: Path) -> None:
     scored = task.score(batch)
     assert loss.item() == pytest.approx((scored["nats"] / scored["dims"]).item(), rel=1e-6)
     assert batch.pixels.dtype == torch.uint8
+
+
+def test_both_passes_and_the_teachers_see_the_same_transformed_images(folder: Path) -> None:
+    plain = settings(folder, dropout=0.1)
+    model = replace(plain.model, augmentation="mirrored")
+    objective = ObjectiveConfig(r_drop=1.0, distillation=DistillationConfig(["a.ckpt"]))
+    with pytest.raises(UserError, match=r"a\.ckpt cannot be read"):
+        DOMAIN.prepare(replace(plain, optim=replace(plain.optim, objective=objective)))
+    task, loader, _ = prepared(
+        replace(plain, model=model, optim=replace(plain.optim, objective=objective))
+    )
+    task.eval()  # without dropout both passes are equal
+    batch = next(iter(loader))
+    teacher = prepared(plain)[0].model.eval()  # it does not know the transformations
+    task.teachers.append(teacher)
+    torch.manual_seed(0)
+    loss = float(task.training_loss(batch)[0].detach())
+    torch.manual_seed(0)
+    images, which = task.model.augmented(batch.pixels)
+    assert set(which.tolist()) == {0, 1}
+    with torch.no_grad():
+        x, values = task.model.features(images, batch.labels, which)
+        log_q = task.model.core.head(x).log_softmax(-1)  # [B, L, V]
+        condition = teacher.condition(batch.labels)
+        log_p = teacher.core(values, condition=condition).log_softmax(-1)  # [B, L, V]
+    nats = -log_q.gather(-1, values.unsqueeze(-1)).mean()
+    apart = (log_p.exp() * (log_p - log_q)).sum(-1).mean()
+    assert loss == pytest.approx(float(0.5 * nats + 0.5 * apart), rel=1e-5)
 
 
 # --- preparing ------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from triptych.domains.language.tasks.next_token import NextToken
 from triptych.text.batches import evaluation_batches
 from triptych.text.tokenizer import PAD
 from triptych.training.engine.evaluate import sum_scores
+from triptych.training.engine.objective import ObjectiveConfig
 from triptych.training.loading.batches import Ragged
 
 
@@ -41,7 +42,7 @@ def test_the_loss_is_over_masked_positions_alone(
     model = task.build_model(model_config, vocabulary, 32).double()
     examples = task.encode(text, "validation", vocabulary, 32)
     batch = examples.batch(range(6), None)
-    loss, count = task.training_loss(model, batch)
+    loss, count = ObjectiveConfig().training_loss(task.predictions, model, batch, [])
     assert count == len(batch.where) > 0
     logits = model(batch.tokens, batch.segments, batch.padding)  # [B, L, V]
     width = batch.tokens.shape[1]
@@ -77,7 +78,7 @@ def test_a_batch_without_a_masked_token_has_the_loss_0(
     task = MaskedTokens(predicted=1e-9)
     model = task.build_model(model_config, vocabulary, 32)
     batch = task.encode(text, "test", vocabulary, 32).batch([0], None)
-    loss, count = task.training_loss(model, batch)
+    loss, count = ObjectiveConfig().training_loss(task.predictions, model, batch, [])
     loss.backward()
     assert (loss.item(), count) == (0.0, 1)
 

@@ -26,6 +26,7 @@ from triptych.errors import UserError
 from triptych.text.files import Row
 from triptych.text.tokenizer import PAD
 from triptych.training.engine.evaluate import sum_scores
+from triptych.training.engine.objective import ObjectiveConfig
 from triptych.training.loading.batches import Ragged
 
 ONE = [
@@ -114,7 +115,7 @@ def test_loss_and_scores_equal_a_plain_loop(
     # One batch, so that the shorter rows have padding.
     batch = encoded.batch(range(len(examples)), None)
     assert bool(batch.padding.any())
-    loss, count = task.training_loss(model, batch)
+    loss, count = ObjectiveConfig().training_loss(task.predictions, model, batch, [])
     assert count == len(examples)
     torch.testing.assert_close(loss, torch.stack(nats).mean())
     metrics = task.metrics(sum_scores(model, lambda b: task.score(model, b), [batch]))

@@ -176,7 +176,7 @@ class Averaged(AutoregressiveModel):
 class AveragedDecoder(Averaged):
     """The mean of decoder-only models; their interface is that of `DecoderOnly`."""
 
-    def forward(
+    def features(
         self, values: Tensor, previous: Tensor | None = None, condition: Condition = NO_CONDITION
     ) -> Tensor:
         """Log-probabilities of every value: [B, L, V]; arguments as in `DecoderOnly`."""
@@ -187,6 +187,8 @@ class AveragedDecoder(Averaged):
             )
         )
         return self._mean(parameters, self._reads(values[:, :-1], previous))
+
+    forward = features
 
     def nll(
         self, values: Tensor, previous: Tensor | None = None, condition: Condition = NO_CONDITION

@@ -43,14 +43,16 @@ class ImageConditioner(Conditioner):
     ) -> Condition:
         """Return the condition of classes int64 [B] and small images, uint8 [B, h, w, C].
 
-        transformation: int64 [B], of `transformed`; None for images as they are. Raises ValueError
-        for a small image exactly if the model reads none, or the reverse.
+        transformation: int64 [B], of `transformed`; None for images as they are. One that the model
+        does not know adds nothing. Raises ValueError for a small image exactly if the model reads
+        none, or the reverse.
         """
         if (small is None) != (self.small is None):
             raise ValueError("a small image is needed exactly by a model of super-resolution")
         vectors = None if self.classes is None else self.classes(labels).unsqueeze(1)  # [B, 1, D]
         if self.transformations is not None and transformation is not None:
-            told = self.transformations(transformation).unsqueeze(1)  # [B, 1, D]
+            known = transformation < self.transformations.num_embeddings  # [B]
+            told = self.transformations(transformation * known).unsqueeze(1)  # [B, 1, D]
             vectors = told if vectors is None else vectors + told  # [B, 1, D]
         if self.small is None:
             return Condition(vectors)

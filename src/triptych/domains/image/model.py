@@ -195,26 +195,37 @@ class ImageTransformer(nn.Module):
         given = (None if part is None else part.to(device) for part in parts)
         return self.core.condition(*given)
 
-    def training_nll(self, pixels: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Return `nll`, of images that are transformed at random where the model has a setting."""
+    def augmented(self, pixels: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return images of training transformed at random, and how: int64 [B], see `transformed`.
+
+        As they are, and None, for a model without the setting.
+        """
         told = self.conditioner.transformations
         if told is None:
-            return self.nll(pixels, labels)
+            return pixels, None
         which = torch.randint(told.num_embeddings, (len(pixels),), device=pixels.device)  # [B]
-        return self.nll(transformed(pixels, which), labels, which)
+        return transformed(pixels, which), which
 
-    def nll(
-        self, pixels: Tensor, labels: Tensor | None = None, transformation: Tensor | None = None
-    ) -> Tensor:
+    def nll(self, pixels: Tensor, labels: Tensor | None = None) -> Tensor:
         """Return the negative log-likelihood of every position, first included, in nats: [B, L].
 
         pixels: uint8 [B, H, W, C]. A position is a sub-pixel, or a whole pixel with logistics: the
         mean per sub-pixel is the sum divided by H * W * C in both cases. A model of
-        super-resolution is given these very images averaged down. transformation: int64 [B], how
-        the images were transformed.
+        super-resolution is given these very images averaged down.
         """
-        condition = self.condition(labels, self.small(pixels), transformation)
+        condition = self.condition(labels, self.small(pixels))
         return self.core.nll(self.to_sequence(pixels), condition=condition)
+
+    def features(
+        self, pixels: Tensor, labels: Tensor | None = None, transformation: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the output from which the head predicts [B, L, D], and the values, as in `nll`.
+
+        transformation: int64 [B], how the images were transformed.
+        """
+        values = self.to_sequence(pixels)
+        condition = self.condition(labels, self.small(pixels), transformation)
+        return self.core.features(values, condition=condition), values
 
     @torch.no_grad()
     def sample(

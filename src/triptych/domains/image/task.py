@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from triptych.core.heads import CategoricalHead
-from triptych.core.transformer import take_auxiliary_loss
 from triptych.domains.image.config import Config
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.metrics import ImageScores, histogram_bits_per_dim
-from triptych.domains.image.model import average_down
+from triptych.domains.image.model import ImageTransformer, average_down
 from triptych.domains.pictures import render
 from triptych.domains.pictures.config import loaders, read_to_train
 from triptych.domains.pictures.data import Batch, ImageDataset, check_same_images
 from triptych.training.engine.module import ATTENTION, TrainingModule
+from triptych.training.engine.objective import Predictions
 from triptych.training.finetune.rows import RowMap, same_symbols
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
 
@@ -64,10 +64,13 @@ class ImageTrainingModule(ImageScores, TrainingModule):
             maps.append(same_symbols("classes", other["class_names"], own["class_names"], names))
         return maps
 
-    def training_loss(self, batch: Batch) -> tuple[Tensor, int]:
-        dims = batch.pixels.numel()
-        nats = self.model.training_nll(batch.pixels, batch.labels).sum()
-        return (nats + take_auxiliary_loss(self.model)) / dims, dims
+    def training_loss(self, batch: Batch) -> tuple[Tensor, Tensor | int]:
+        pixels, transformation = self.model.augmented(batch.pixels)  # once, also for teachers
+        return super().training_loss(Batch(pixels, batch.labels, transformation))
+
+    def predictions(self, model: ImageTransformer, batch: Batch) -> Predictions:
+        features, values = model.features(*batch)  # [B, L, D], [B, L]
+        return Predictions(features, model.core.head, values)
 
     def log_samples(self, folder: Path) -> None:
         """Write a grid of samples at temperature 1, with the same random numbers each time.

@@ -20,6 +20,7 @@ from triptych.domains.language.sources import Source, TextSource
 from triptych.errors import UserError
 from triptych.text.batches import Examples
 from triptych.text.tokenizer import TextTokenizer
+from triptych.training.engine.objective import Predictions
 from triptych.training.finetune.parts import InitialWeights
 from triptych.training.run.checkpoint import ModelSettings
 from triptych.types import Checked, Progress
@@ -144,8 +145,8 @@ class Task(Checked, ABC):
         return InitialWeights(weights)
 
     @abstractmethod
-    def training_loss(self, model: Any, batch: Any) -> tuple[Tensor, Tensor | int]:
-        """Return the objective, a mean over the targets without padding, and their number."""
+    def predictions(self, model: Any, batch: Any) -> Predictions:
+        """Return what a pass of a model predicts of a batch, for the training."""
 
     @abstractmethod
     def score(self, model: Any, batch: Any) -> dict[str, Tensor]:

@@ -15,6 +15,7 @@ from triptych.domains.language.inference import TaskScores
 from triptych.domains.language.model import SPECIALS, Vocabulary
 from triptych.text.batches import Examples, evaluation_batches, training_batches
 from triptych.training.engine.module import TrainingModule
+from triptych.training.engine.objective import Predictions
 from triptych.training.finetune.parts import InitialWeights
 from triptych.training.finetune.rows import RowMap, WordRows, same_symbols
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
@@ -64,8 +65,8 @@ class LanguageTrainingModule(TaskScores, TrainingModule):
                 writer.writeheader()
                 writer.writerows(rows)
 
-    def training_loss(self, batch: Any) -> tuple[Tensor, Tensor | int]:
-        return self.config.task.training_loss(self.model, batch)
+    def predictions(self, model: Any, batch: Any) -> Predictions:
+        return self.config.task.predictions(model, batch)
 
 
 def prepare(

@@ -31,12 +31,16 @@ INITIAL_COUNT = 0.5
 """Initial value of every count: the estimate of Krichevsky and Trofimov (1981)."""
 
 
+def values_of(batch: Batch) -> Tensor:
+    """Return the ids that a model reads and predicts, 0 on padding: int64 [B, L]."""
+    # Padding follows the music, where no causal model looks; any id serves as its input.
+    return batch.values.masked_fill(batch.values == PADDING, 0)
+
+
 def token_nll(model: DecoderOnly, batch: Batch) -> Tensor:
     """Return the negative log-likelihood of each scored token in nats, 0 elsewhere: [B, L]."""
-    # Padding follows the music, where no causal model looks; any id serves as its input.
-    values = batch.values.masked_fill(batch.values == PADDING, 0)
     condition = condition_of(model, batch.melody)
-    nll = model.nll(values, previous=batch.previous, condition=condition)  # [B, L]
+    nll = model.nll(values_of(batch), previous=batch.previous, condition=condition)  # [B, L]
     return nll.masked_fill(~batch.scored, 0.0)
 
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from triptych.core.transformer import take_auxiliary_loss
+from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.sampling import SampleRequest
 from triptych.domains.music.attention import attention_png, find_query, note_attention
 from triptych.domains.music.config import Config
@@ -20,12 +19,14 @@ from triptych.domains.music.data import (
     training_batches,
 )
 from triptych.domains.music.generation import sample_pieces
-from triptych.domains.music.metrics import MusicScores, count_models, token_nll
+from triptych.domains.music.melody import condition_of
+from triptych.domains.music.metrics import MusicScores, count_models, values_of
 from triptych.domains.music.midi import write_piece
 from triptych.domains.music.notes import Ids
 from triptych.errors import UserError
 from triptych.files.piano_roll import piano_roll_page
 from triptych.training.engine.module import ATTENTION, TrainingModule
+from triptych.training.engine.objective import Predictions
 from triptych.training.finetune.rows import OTHER_VOCABULARY, RowMap, same_symbols
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
 
@@ -50,10 +51,11 @@ class MusicTrainingModule(MusicScores, TrainingModule):
         weights = tuple(f"model.{name}" for name in names)
         return [same_symbols("symbols", other["symbols"], symbols, weights)]
 
-    def training_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        count = batch.scored.sum()
-        nats = token_nll(self.model, batch).sum()
-        return (nats + take_auxiliary_loss(self.model, batch.scored)) / count, count
+    def predictions(self, model: DecoderOnly, batch: Batch) -> Predictions:
+        values = values_of(batch)
+        condition = condition_of(model, batch.melody)
+        features = model.features(values, batch.previous, condition)  # [B, L, D]
+        return Predictions(features, model.head, values, batch.scored)
 
     def log_samples(self, folder: Path) -> None:
         """Sample pieces at temperature 1 from the run's seed, as MIDI, sound, drawing and page.

@@ -20,6 +20,7 @@ class Batch(NamedTuple):
 
     pixels: Tensor  # uint8 [B, H, W, C]
     labels: Tensor | None  # int64 [B]; None for images without classes
+    transformation: Tensor | None = None  # int64 [B], how they were augmented; None for not
 
 
 @dataclass(frozen=True)

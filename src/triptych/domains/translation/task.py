@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from triptych.core.heads import at_least_float32
-from triptych.core.transformer import take_auxiliary_loss
 from triptych.domains.translation.config import Config
 from triptych.domains.translation.data import (
     Batch,
@@ -28,6 +27,7 @@ from triptych.domains.translation.sources import Pair
 from triptych.text.batches import evaluation_batches
 from triptych.text.tokenizer import PAD
 from triptych.training.engine.module import ATTENTION, TrainingModule
+from triptych.training.engine.objective import Predictions
 from triptych.training.finetune.rows import RowMap, WordRows, same_symbols
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
 from triptych.training.run.processes import shared
@@ -80,17 +80,13 @@ class TranslationTrainingModule(LikelihoodScores, TrainingModule):
         table = self.model.get_parameter("source_embedding.table.weight")
         return WordRows(table, self.tokenizers.source.words)
 
-    def training_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the smoothed loss in nats per target and the number of targets."""
-        x, expected = self.model.training_features(
+    def predictions(self, model: Any, batch: Batch) -> Predictions:
+        """Return the predictions of a batch, with the smoothed loss in nats."""
+        x, expected = model.training_features(
             batch.source, batch.source_padding, batch.target_input, batch.expected
         )  # [B, L, D], [B, L]
         loss = partial(smoothed_cross_entropy, smoothing=self.config.model.label_smoothing)
-        nats = self.model.head.losses(x, expected, loss)  # [B, L]
-        real = expected != PAD  # [B, L]
-        count = real.sum()
-        total = nats.sum() + take_auxiliary_loss(self.model, real)
-        return total / count.clamp(min=1), count
+        return Predictions(x, model.head, expected, expected != PAD, loss)
 
     def generation_metrics(self) -> dict[str, float]:
         if not self.generated_pairs:

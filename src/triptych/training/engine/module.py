@@ -21,6 +21,7 @@ from triptych.training.callbacks.ema import training_weights_first
 from triptych.training.engine.devices import full_precision
 from triptych.training.engine.evaluate import MetricSums
 from triptych.training.engine.flops import peak_flops, training_flops
+from triptych.training.engine.objective import Predictions
 from triptych.training.engine.optim import TargetWeights, gradient_norms
 from triptych.training.engine.speed import Throughput
 from triptych.training.finetune.parts import InitialWeights, restrict_training
@@ -60,7 +61,11 @@ class TrainingModule(pl.LightningModule, ABC):
     def __init__(self, model: nn.Module, config: RunSettings, vocabulary: Any) -> None:
         super().__init__()
         restrict_training(model, config)
+        predicts = type(self).predictions is not TrainingModule.predictions
+        config.optim.objective.check(model, predicts=predicts)
         self.model = model
+        self.teachers: list[nn.Module] = []
+        """Models of `optim.objective.distillation`; in a list nothing trains or saves them."""
         self.config = config
         self.optim = config.optim
         self.settings: Any = config.model_settings()
@@ -116,9 +121,18 @@ class TrainingModule(pl.LightningModule, ABC):
             f"run.start.word_vectors is set, and models of the domain {self.domain} read no words"
         )
 
-    @abstractmethod
+    def predictions(self, model: Any, batch: Any) -> Predictions:
+        """Return what a pass of a model, this one or a teacher, predicts of a batch.
+
+        The one method of the objective that a domain has; a domain of another kind of loss replaces
+        `training_loss`.
+        """
+        raise NotImplementedError
+
     def training_loss(self, batch: Any) -> tuple[Tensor, Tensor | int]:
         """Return the objective, a mean over the targets without padding, and their number."""
+        loss = self.optim.objective.training_loss
+        return loss(self.predictions, self.model, batch, self.teachers)
 
     @abstractmethod
     def score(self, batch: Any) -> dict[str, Tensor]:
@@ -144,6 +158,12 @@ class TrainingModule(pl.LightningModule, ABC):
         Loggers show .png, .wav, .mid, .html (a page without scripts) and .csv (a table with a
         header), each under its file's name.
         """
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """Move the teachers with the module."""
+        for teacher in getattr(self, "teachers", ()):
+            teacher._apply(fn)
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
 
     # Optimisation
 

@@ -9,6 +9,7 @@ from torch import nn
 
 from triptych.config.schema import to_plain
 from triptych.errors import UserError
+from triptych.training.engine.objective import ObjectiveConfig
 from triptych.training.engine.optim import AdamW, InverseSqrt, OptimizerConfig, ScheduleConfig
 from triptych.training.run.checkpoint import ModelSettings
 from triptych.types import (
@@ -132,7 +133,7 @@ class RunConfig(Checked):
 
 @dataclass(frozen=True)
 class OptimConfig(Checked):
-    """Optimiser and learning-rate schedule."""
+    """Optimiser, learning-rate schedule and objective."""
 
     optimizer: OptimizerConfig = field(default_factory=AdamW)
     """Optimiser and its settings."""
@@ -143,6 +144,8 @@ class OptimConfig(Checked):
     ema_decay: FractionBelowOne = 0.0
     """Decay of the exponential moving average of the weights per update, such as 0.999;
     validations and best.ckpt use the average; 0 for none."""
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    """What is minimised besides the negative log-likelihood."""
 
 
 @dataclass(frozen=True)

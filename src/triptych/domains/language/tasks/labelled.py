@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from triptych.core.heads import cross_entropy
+from triptych.core.heads import GivenLogits, cross_entropy
 from triptych.core.models.encoder_only import EncoderOnly, Pooler
 from triptych.core.models.sequence_vector import (
     EncoderReader,
@@ -22,7 +22,6 @@ from triptych.core.models.sequence_vector import (
     SequenceTaskModel,
     TaskHead,
 )
-from triptych.core.transformer import take_auxiliary_loss
 from triptych.domains.language.data import LabelledBatch, LabelledExamples, join_texts
 from triptych.domains.language.metrics import simple_accuracies
 from triptych.domains.language.model import ModelConfig, Scored, SimpleModels, Task, Vocabulary
@@ -31,6 +30,7 @@ from triptych.errors import UserError
 from triptych.text.batches import evaluation_batches
 from triptych.training.engine.devices import device_of, scoring, to_device
 from triptych.training.engine.evaluate import in_double
+from triptych.training.engine.objective import Predictions
 from triptych.training.finetune.parts import InitialWeights
 from triptych.training.loading.batches import Ragged
 from triptych.types import PositiveInt
@@ -165,10 +165,9 @@ class LabelledTask(Task):
         labels = np.array([number[example.label] for example in examples], dtype=np.int64)
         return LabelledExamples(Ragged.of(tokens, np.int32), labels, len(rows[0]))
 
-    def training_loss(self, model: SequenceTaskModel, batch: LabelledBatch) -> tuple[Tensor, int]:
-        nats = cross_entropy(self.logits(model, batch), batch.labels)  # [B]
-        count = len(batch.labels)
-        return (nats.sum() + take_auxiliary_loss(model)) / count, count
+    def predictions(self, model: SequenceTaskModel, batch: LabelledBatch) -> Predictions:
+        logits = self.logits(model, batch)  # [B, C]
+        return Predictions(logits, GivenLogits(logits.shape[-1]), batch.labels)
 
     def score(self, model: SequenceTaskModel, batch: LabelledBatch) -> dict[str, Tensor]:
         logits = self.logits(model, batch)  # [B, C]

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from triptych.core.models.encoder_only import MaskedTokenModel
-from triptych.core.transformer import take_auxiliary_loss
 from triptych.decoding.sampling import SampleRequest, sample_value
 from triptych.domains.language.data import (
     MaskedBatch,
@@ -38,6 +37,7 @@ from triptych.text.batches import evaluation_batches
 from triptych.text.tokenizer import TextTokenizer
 from triptych.training.engine.devices import device_of, scoring, to_device
 from triptych.training.engine.evaluate import in_double
+from triptych.training.engine.objective import Predictions
 from triptych.training.loading.batches import Ragged
 from triptych.types import Progress
 
@@ -88,14 +88,11 @@ class MaskedTokens(MaskRates, Task):
             )
         return examples
 
-    def training_loss(self, model: MaskedTokenModel, batch: MaskedBatch) -> tuple[Tensor, int]:
+    def predictions(self, model: MaskedTokenModel, batch: MaskedBatch) -> Predictions:
         features = model.encoder(batch.tokens, batch.segments, batch.padding)  # [B, L, D]
-        nats = model.nll(features.flatten(0, 1)[batch.where], batch.expected)  # [M]
-        count = max(len(batch.where), 1)
-        loss = (nats.sum() + take_auxiliary_loss(model)) / count
-        if self.next_sentence:
-            loss = loss + model.order_nll(features, batch.follows).mean()
-        return loss, count
+        further = model.order_nll(features, batch.follows).mean() if self.next_sentence else 0.0
+        chosen = model.transform(features.flatten(0, 1)[batch.where])  # [M, D]
+        return Predictions(chosen, model.head, batch.expected, further=further)
 
     def score(self, model: MaskedTokenModel, batch: MaskedBatch) -> dict[str, Tensor]:
         features = model.encoder(batch.tokens, batch.segments, batch.padding)  # [B, L, D]

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.core.transformer import take_auxiliary_loss
 from triptych.decoding.constraints import Forbidden
 from triptych.decoding.generate import generate
 from triptych.decoding.sampling import SampleRequest
@@ -32,6 +31,7 @@ from triptych.errors import UserError
 from triptych.text.tokenizer import PAD
 from triptych.training.engine.devices import device_of
 from triptych.training.engine.evaluate import in_double
+from triptych.training.engine.objective import Predictions
 from triptych.training.loading.batches import Ragged
 
 SHOWN = 5
@@ -58,10 +58,9 @@ class NextToken(Task):
             Ragged.of(([*row, SEP] for row in rows), np.int32), max_length, len(vocabulary)
         )
 
-    def training_loss(self, model: DecoderOnly, batch: NextTokenBatch) -> tuple[Tensor, Tensor]:
-        real = batch.values != PAD  # [B, L]
-        count = real.sum()
-        return (_nll(model, batch).sum() + take_auxiliary_loss(model, real)) / count, count
+    def predictions(self, model: DecoderOnly, batch: NextTokenBatch) -> Predictions:
+        features = model.features(batch.values, batch.previous)  # [B, L, D]
+        return Predictions(features, model.head, batch.values, batch.values != PAD)
 
     def score(self, model: DecoderOnly, batch: NextTokenBatch) -> dict[str, Tensor]:
         return {

@@ -1,0 +1,76 @@
+"""Teachers of a run: opened by any domain, and refused in one sentence where they do not fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_music import Chorales
+
+from triptych import load
+from triptych.core.positions import NoPositions
+from triptych.core.transformer import TransformerConfig
+from triptych.domains.music.config import Config, DataConfig, ModelConfig
+from triptych.domains.music.domain import DOMAIN
+from triptych.errors import UserError
+from triptych.training.engine.objective import DistillationConfig, ObjectiveConfig
+from triptych.training.run.checkpoint import header
+
+
+def config(*teachers: str, **settings: Any) -> Config:
+    parts = TransformerConfig(n_layers=1, d_model=16, n_heads=2, positions=NoPositions())
+    data = DataConfig(
+        source=Chorales((20, 30), (46, 72)), sequence_length=64, overlap=0, batch_size=2
+    )
+    plain = Config(data=data, model=ModelConfig(parts))
+    objective = ObjectiveConfig(distillation=DistillationConfig(list(teachers), **settings))
+    return replace(plain, optim=replace(plain.optim, objective=objective))
+
+
+def save(path: Path, **changed: Any) -> str:
+    task, _, _ = DOMAIN.prepare(config())
+    torch.nn.init.normal_(task.model.head.logits.weight)
+    facts = header(task.metadata | changed, seed=0, step=3, metrics={})
+    torch.save({"triptych": facts, "state_dict": task.state_dict()}, path)
+    return str(path)
+
+
+@pytest.mark.parametrize("semitones", [0, 2])
+def test_a_run_learns_from_the_model_of_a_checkpoint(semitones: int, tmp_path: Path) -> None:
+    path = save(tmp_path / "teacher.ckpt")
+    task, loader, _ = DOMAIN.prepare(config(path, transpositions=semitones))
+    plain, _, _ = DOMAIN.prepare(config())
+    batch = next(iter(loader))
+    losses = [float(each.eval().training_loss(batch)[0].detach()) for each in (plain, task)]
+    values = batch.values.clamp(min=0)
+    model = load(path, device="cpu").full_model
+    with torch.no_grad():
+        log_q = task.model(values, batch.previous).log_softmax(-1)
+        each = []
+        for shift in range(-semitones, semitones + 1):
+            # Id 46 is a rest; the pieces keep clear of the lowest and the highest pitches.
+            moved, before = (
+                torch.where((ids < 0) | (ids == 46), ids, ids + shift)
+                for ids in (values, batch.previous)
+            )
+            logits = model(moved.clamp(min=0), before)
+            kept = [v for v in range(logits.shape[-1]) if v >= 46 or 0 <= v + shift < 46]
+            p = torch.zeros_like(logits)
+            p[..., kept] = logits[..., [v if v >= 46 else v + shift for v in kept]].softmax(-1)
+            each.append(p)
+    p = torch.stack(each).mean(0)
+    apart = float((p * (p.log() - log_q)).sum(-1)[batch.scored].mean())
+    assert losses[1] == pytest.approx(0.5 * losses[0] + 0.5 * apart, rel=1e-5)
+    assert list(task.state_dict()) == list(plain.state_dict())
+
+
+def test_teachers_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"none\.ckpt cannot be read"):
+        DOMAIN.prepare(config(str(tmp_path / "none.ckpt")))
+    with pytest.raises(UserError, match=r"a\.ckpt is of the domain image"):
+        DOMAIN.prepare(config(save(tmp_path / "a.ckpt", domain="image")))
+    with pytest.raises(UserError, match=r"the teacher .*b\.ckpt does not .* sequence_length"):
+        DOMAIN.prepare(config(save(tmp_path / "b.ckpt", sequence_length=128)))
