@@ -60,7 +60,8 @@ def test_the_page_shows_the_results_or_that_they_are_missing(
         assert (text in page) == whole
     assert page.count('class="play"') == (3 + 2) * whole, "three pieces, two of the run"
     assert ("training or evaluation failed" in page) != whole
-    order = [page.index(f"pretrained:a-{domain}") for domain in DOMAINS if whole]
+    shown = ("image", "music", "translation")  # pictures and pieces before tables
+    order = [page.index(f"pretrained:a-{domain}") for domain in shown if whole]
     assert order == sorted(order)
 
 
