@@ -82,11 +82,10 @@ class ImageConditioner(Conditioner):
 
 
 def transformed(pixels: Tensor, transformation: Tensor) -> Tensor:
-    """Return square images mirrored and turned: [B, H, W, C] -> the same shape.
+    """Return images mirrored, and square ones also turned: [B, H, W, C] -> the same shape.
 
     transformation: int64 [B], 0 to 7, the sum of 1 for columns in reverse order, 2 for rows in
-    reverse order, and 4 for rows and columns exchanged after that. Images that are not square have
-    0 to 3 alone.
+    reverse order, and 4 (square images alone) for rows and columns exchanged after that.
     """
     of_each = transformation.view(-1, 1, 1, 1)
     pixels = torch.where((of_each & 1) > 0, pixels.flip(2), pixels)

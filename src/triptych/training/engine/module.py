@@ -160,7 +160,8 @@ class TrainingModule(pl.LightningModule, ABC):
         """
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        """Move the teachers with the module."""
+        """Move and convert the teachers with the module, of which they are no part."""
+        # `to`, `double` and the rest have this one hook in common, and no public one.
         for teacher in getattr(self, "teachers", ()):
             teacher._apply(fn)
         return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
