@@ -130,6 +130,15 @@ def button(page: Any, name: str) -> Any:
     return page.get_by_role("button", name=name, exact=True)
 
 
+def number(page: Any, label: str, value: int) -> None:
+    """Type a number as a person does: a field that has just unfolded may forget a set value."""
+    field = page.get_by_label(label).first
+    field.click()
+    field.press("ControlOrMeta+a")
+    field.press_sequentially(str(value))
+    field.press("Tab")
+
+
 def test_a_played_melody_is_harmonised_heard_and_downloaded(page: Any, tmp_path: Path) -> None:
     tab(page, "Music")
     page.get_by_role("button", name="C4", exact=True).wait_for()
@@ -168,7 +177,7 @@ def test_a_played_melody_is_harmonised_heard_and_downloaded(page: Any, tmp_path:
     assert page.evaluate("audio.currentTime") > before
     figure.get_by_role("button", name="Pause").click()
 
-    page.get_by_label("Seconds of new music").first.fill("5")
+    number(page, "Seconds of new music", 5)
     button(page, "New piece").click()  # gradio changes the figure in place
     page.get_by_text("Piece 1", exact=True).wait_for()
     figure.get_by_role("button", name="Play").click()
@@ -211,7 +220,7 @@ def test_half_a_drawing_is_completed(page: Any) -> None:
     page.mouse.up()
     page.get_by_label("Class of the image").click()
     page.get_by_role("option", name="3", exact=True).click()
-    page.get_by_label("Number of images").first.fill("2")
+    number(page, "Number of images", 2)
     button(page, "Finish drawing").click()
     image = page.locator("[id$=-result] img")
     image.wait_for()
@@ -249,7 +258,7 @@ def test_a_sentence_is_translated_and_sampling_can_be_chosen(page: Any) -> None:
     assert page.get_by_role("row").count() == 5
     page.locator("img").first.wait_for()
     page.get_by_text("Sample translations").click()
-    page.get_by_label("Number of translations").first.fill("3")
+    number(page, "Number of translations", 3)
     button(page, "Sample").click()
     page.get_by_role("columnheader", name="sample", exact=True).wait_for()
     page.get_by_role("row").nth(4).wait_for(state="detached")  # the rows follow the header
@@ -261,8 +270,8 @@ def test_a_mistake_is_a_sentence_and_stop_ends_the_work(page: Any) -> None:
     button(page, "Harmonise").click()
     page.get_by_text("There are no notes yet").wait_for()
     button(page, "Example melody").click()
-    page.get_by_label("Number of pieces").first.fill("4")
-    page.get_by_label("Particles").first.fill("64")
+    number(page, "Number of pieces", 4)
+    number(page, "Particles", 64)
     button(page, "Harmonise").click()
     page.get_by_text(re.compile(r"sampled - \d")).wait_for()
     button(page, "Stop").click()
@@ -291,7 +300,7 @@ def test_a_drawing_in_colour_keeps_its_colours(tiny_page: Any, tmp_path: Path) -
     tiny_page.locator("input.ink:visible").fill("#ff0000")
     button(tiny_page, "Fill").click()
     assert pixel(tiny_page, "canvas:visible", 1, 1) == [255, 0, 0]
-    tiny_page.get_by_label("Number of images").first.fill("1")
+    number(tiny_page, "Number of images", 1)
     button(tiny_page, "Finish drawing").click()
     shown = tiny_page.locator("[id$=-result] img:visible")
     shown.wait_for()
@@ -320,7 +329,7 @@ def pixel(page: Any, where: str, x: int, y: int) -> list[int]:
 def test_a_text_is_continued(tiny_page: Any) -> None:
     tab(tiny_page, "Language")
     tiny_page.get_by_label("Beginning of the text").fill("a man")
-    tiny_page.get_by_label("Number of texts").first.fill("2")
+    number(tiny_page, "Number of texts", 2)
     button(tiny_page, "Continue").click()
     texts = tiny_page.locator("tbody:visible tr td:last-child")
     texts.nth(1).wait_for()
