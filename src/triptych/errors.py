@@ -42,9 +42,24 @@ class Interrupted(TrainingStopped):
         self.exit_code = 128 + signum
 
 
+SYNONYMS = {
+    "generate": "sample", "inference": "sample", "predict": "translate", "infer": "translate",
+    "fit": "train", "test": "evaluate", "score": "evaluate", "eval": "evaluate", "init": "new-run",
+    "new": "new-run", "convert": "export", "serve": "play", "demo": "play", "class": "label",
+    "classes": "label", "lr": "learning_rate", "epochs": "max_epochs", "steps": "max_steps",
+    "gpus": "devices", "model": "checkpoint", "ckpt": "checkpoint", "output": "out",
+    "num_samples": "count", "n_samples": "count", "num_beams": "beam", "beam_size": "beam",
+    "warmup": "warmup_steps", "lenpen": "length_penalty", "dataset": "data",
+}  # fmt: skip
+"""What Triptych calls the words of other toolkits, for commands and options."""
+
+
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that is most similar to an unknown one; None if none is similar."""
-    return next(iter(get_close_matches(word, list(known), n=1)), None)
+    """Return the known word that an unknown one means or is most similar to; None without one."""
+    known = list(known)
+    bare = word.lstrip("-")
+    same = word.removesuffix(bare) + SYNONYMS.get(bare.replace("-", "_"), bare.replace("-", "_"))
+    return same if same in known else next(iter(get_close_matches(word, known, n=1)), None)
 
 
 def meant(word: str, known: Iterable[str], otherwise: str) -> str:

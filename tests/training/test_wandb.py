@@ -106,6 +106,32 @@ def test_failing_start_falls_back_with_one_sentence(
     assert word in said[0]
 
 
+@pytest.mark.usefixtures("home")
+def test_names_are_settings_or_variables_of_wandb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "w").mkdir()
+    variables = {"NAME": "n", "DIR": str(tmp_path / "w"), "RUN_GROUP": "g", "TAGS": "t,u"}
+    for name, value in {**variables, "PROJECT": "p", "JOB_TYPE": "j", "NOTES": "o"}.items():
+        monkeypatch.setenv(f"WANDB_{name}", value)
+
+    def opened(**log: Any) -> dict[str, Any]:
+        run = RunConfig(wandb="offline", log=LogConfig(**log))
+        logger = open_wandb(run, folder=tmp_path, identity="i", config={})
+        assert logger is not None
+        seen = {name: getattr(logger.target, name) for name in ("name", "group", "project")}
+        seen |= {name: getattr(logger.target, name) for name in ("tags", "notes", "job_type")}
+        logger.close(succeeded=True)
+        return seen | {"folder": Path(logger.target.dir).parents[2]}
+
+    expected = {"name": "n", "group": "g", "project": "p", "tags": ("t", "u"), "job_type": "j"}
+    assert opened() == {**expected, "notes": "o", "folder": tmp_path / "w"}
+    own = {"name": "N", "group": "G", "project": "P", "tags": ["T"], "job_type": "J", "notes": "O"}
+    assert opened(**{f"wandb_{name}": value for name, value in own.items()}) == {
+        **own, "tags": ("T",), "folder": tmp_path / "w",
+    }  # fmt: skip
+
+
 def test_wandb_that_fails_to_import_is_no_obstacle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
 ) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from triptych.cli.options import check_checkpoint, read_options
-from triptych.domains.options import OVERWRITE, CommandOptions, argument
+from triptych.domains.options import OVERWRITE, PluginOptions, argument
 from triptych.errors import UserError
 from triptych.files.results import atomic_file, check_result_file
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(CommandOptions):
+class Options(PluginOptions):
     """Write a checkpoint whose weights are the mean of those of checkpoints of one model.
 
     Such as the last ones of a run, which `run.keep_late` keeps. A run with a moving average of the
@@ -21,24 +21,27 @@ class Options(CommandOptions):
     models are averaged by --average of evaluate, sample and translate.
     """
 
-    checkpoints: list[str]
+    models: list[str]
     out: str
     """Checkpoint file (.ckpt) to write."""
     overwrite: bool = False
 
     parser_arguments = OVERWRITE | argument(
-        "checkpoints",
+        "models",
         "Checkpoint file (.ckpt), folder of an export, or pretrained:NAME.",
         nargs="+",
         metavar="CHECKPOINT",
     )
+
+    def checkpoints(self) -> list[str]:
+        return self.models
 
 
 def run(arguments: Sequence[str]) -> int:
     """Write the checkpoint; raises UserError before the file is written."""
     options = read_options("average", arguments)
     out = check_result_file(options.out, "out", replaces=options.overwrite)
-    paths = [check_checkpoint(name) for name in options.checkpoints]
+    paths = [check_checkpoint(name) for name in options.models]
 
     import torch
 

@@ -7,6 +7,7 @@ dispatch, completion and the page of the command line follow the table.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -160,7 +161,7 @@ commands:
 domains: {domains}, or the dotted path of an installed package with a
 domain of its own (see triptych.domains.base)
 In place of files of your own, a checkpoint may be pretrained:NAME and a config the NAME of a
-shipped one.
+shipped one. For data of your own begin with new-run.
 
 `triptych COMMAND [DOMAIN] --help` shows every option with its unit and default.
 `triptych --version` prints the version.
@@ -187,15 +188,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
     0: success. 2: bad input, explained in one sentence. 130: Ctrl-C. 141: the reader of the output
-    is gone. Training that stops early has its own code (143 for SIGTERM). A fault of Triptych
-    itself keeps its traceback.
+    is gone. 1: the output cannot be written, as on a full disk. Training that stops early has its
+    own code (143 for SIGTERM). A fault of Triptych itself keeps its traceback.
     """
     # Before torch is imported: threads that spin while they wait slow down beside other programs.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if sys.stderr is None:  # closed
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
     log, handler = logging.getLogger("triptych"), logging.StreamHandler()
     handler.setFormatter(logging.Formatter("triptych: %(message)s"))
     log.addHandler(handler)
     try:
+        if sys.stdout is None:
+            raise UserError("standard output is closed; expected a terminal, a file or a pipe")
         with displayed_by(ProgressLine):
             code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
@@ -209,11 +214,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say("interrupted")
         return 130  # 128 + SIGINT, as shells report it
     except BrokenPipeError:
-        # The interpreter would complain at exit about buffered output that has no reader.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 141  # 128 + SIGPIPE
+    except OSError as error:
+        if _can_print() and error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        where = error.filename or ("a file" if _can_print() else "standard output")
+        _say(f"{where} cannot be written: {error.strerror}")
+        _drop_output()
+        return 1
     finally:
         log.removeHandler(handler)
+
+
+def _can_print() -> bool:
+    """Return whether standard output can be written, after an error of writing; ends a line."""
+    try:
+        print(flush=True)
+    except OSError:
+        return False
+    return True
+
+
+def _drop_output() -> None:
+    """Leave out what waits for standard output, of which the interpreter would complain at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _dispatch(arguments: list[str]) -> int:

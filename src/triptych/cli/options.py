@@ -17,6 +17,7 @@ from jsonargparse import ArgumentParser, Namespace
 from triptych import pretrained
 from triptych.cli.main import COMMANDS
 from triptych.config.files import read_settings_file
+from triptych.config.messages import ON_PATH, module_exists
 from triptych.config.schema import (
     build,
     hide_group_options,
@@ -25,7 +26,6 @@ from triptych.config.schema import (
     prefer_int,
     split_config,
 )
-from triptych.domains import module_exists
 from triptych.domains.base import Domain
 from triptych.domains.options import CommandOptions, PluginOptions
 from triptych.errors import UserError
@@ -103,7 +103,9 @@ def read_options(name: str, arguments: Sequence[str], domain: Domain | None = No
             check_checkpoint(path)
         if options.plugin is not None:
             if not module_exists(options.plugin):
-                raise UserError(f"--plugin {options.plugin} is no module that Python can import")
+                raise UserError(
+                    f"--plugin {options.plugin} is no module that Python can import; {ON_PATH}"
+                )
             import_module(options.plugin)
     for option, expected in options.input_files().items():
         if (value := getattr(options, option)) is not None:

@@ -6,6 +6,8 @@ the YAML is reported at once.
 
 from __future__ import annotations
 
+import os
+from argparse import Namespace
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,22 @@ from typing import Any
 import yaml
 
 from triptych.errors import UserError, nearest
+
+
+def at_home(value: Any) -> Any:
+    """Return a value with the home folder in place of `~` where a text in it begins with `~/`.
+
+    For all settings and options, since a shell leaves `--out=~/x` as it is.
+    """
+    if isinstance(value, str):
+        return os.path.expanduser(value) if value.startswith("~/") else value
+    if isinstance(value, list | tuple):
+        return type(value)(map(at_home, value))
+    if isinstance(value, dict):
+        return {key: at_home(each) for key, each in value.items()}
+    if isinstance(value, Namespace):
+        vars(value).update({key: at_home(each) for key, each in vars(value).items()})
+    return value
 
 
 @dataclass(frozen=True)

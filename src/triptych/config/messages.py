@@ -16,17 +16,20 @@ import types
 from abc import ABC
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from itertools import accumulate, chain
 from pkgutil import resolve_name
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from triptych.errors import UserError, nearest
+from triptych.errors import SYNONYMS, UserError, nearest
 from triptych.types import LIMITED
 
 _ONE = {
     int: "a whole number", float: "a number", bool: "true or false", str: "text",
     type(None): "null", dict: "a mapping",
 }  # fmt: skip
+ON_PATH = "for a file of your own, name its folder: PYTHONPATH=FOLDER triptych ..."
+"""End of a sentence on a module that is not found."""
 _MANY = {int: "whole numbers", float: "numbers", bool: "true or false", str: "texts"}
 
 
@@ -48,6 +51,16 @@ def in_words(hint: Any) -> str:
     if is_part(hint):
         return "one of the classes " + ", ".join(subclass_paths(hint))
     return _ONE.get(origin or hint, str(hint))
+
+
+def module_exists(path: str) -> bool:
+    """Return whether a dotted path names a module that can be imported; imports its parents."""
+    if not all(part.isidentifier() for part in path.split(".")):
+        return False
+    try:
+        return find_spec(path) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def typed_actions(parser: argparse.ArgumentParser) -> list[tuple[argparse.Action, Any]]:
@@ -178,6 +191,9 @@ def _explain(message: str, known: dict[str, Any]) -> tuple[str, str]:
     named = re.search(r"import path string: (\S+)|Import path (\S+) does", problem)
     path = (named[1] or named[2]) if named else classes[-1] if classes else ""
     base = class_in(hint)
+    module = path.rpartition(".")[0]
+    if module and not path.startswith("triptych.") and not module_exists(module):
+        return key, f"{key}: {path} is in no module that Python can import; {ON_PATH}"
     if path and base is not None and path not in (kinds := subclass_paths(base)):
         return key, f"{key}: {path} is not a kind of {base.__name__}{_instead(path, kinds)}"
     return key, f"{': '.join([key, *classes[-1:]])}: {problem}"
@@ -186,8 +202,12 @@ def _explain(message: str, known: dict[str, Any]) -> tuple[str, str]:
 def _unknown(key: str, known: Iterable[str]) -> str:
     """Return a sentence on an unknown key; its name may be known in another group."""
     group, _, name = key.rpartition(".")
-    elsewhere = [other for other in known if other.endswith(f".{name.lstrip('-')}")]
-    return f"unknown key {key}{_instead(key, elsewhere[:1] or _inside(group, known))}"
+    bare = name.lstrip("-")
+    words = (bare, SYNONYMS.get(bare, bare))
+    elsewhere = [other for other in known if other.rpartition(".")[2] in words]
+    if elsewhere:
+        return f"unknown key {key}; did you mean {elsewhere[0]}?"
+    return f"unknown key {key}{_instead(key, _inside(group, known))}"
 
 
 def _instead(key: str, others: Iterable[str]) -> str:

@@ -29,7 +29,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import jsonargparse
 from jsonargparse.typing import register_type
 
-from triptych.config.files import SettingsFile, read_settings_file
+from triptych.config.files import SettingsFile, at_home, read_settings_file
 from triptych.config.messages import (
     Locate,
     allows_null,
@@ -249,7 +249,8 @@ def parse_settings(
     # Options apply in order: with the files first, an option always overrides a file.
     first = [part for path in paths for part in (CONFIG_OPTION, str(path))]
     with sentences(parser, lambda key: COMMAND_LINE):
-        return parser.parse_args([*first, *others]), _locate_in(files, others)
+        values = at_home(parser.parse_args([*first, *others]))
+    return values, _locate_in(files, others)
 
 
 def split_config(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
@@ -262,9 +263,9 @@ def split_config(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
             path = next(rest, None)
             if path is None:
                 raise UserError(f"{CONFIG_OPTION} needs the name of a settings file after it")
-            paths.append(Path(path))
+            paths.append(Path(at_home(path)))
         elif argument.startswith(CONFIG_OPTION + "="):
-            paths.append(Path(argument.partition("=")[2]))
+            paths.append(Path(at_home(argument.partition("=")[2])))
         else:
             others.append(argument)
     return paths, others

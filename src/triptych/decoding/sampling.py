@@ -10,6 +10,7 @@ from torch import Tensor
 
 from triptych.core.heads import Head, at_least_float32
 from triptych.core.models.base import NO_CONDITION, Condition
+from triptych.errors import UserError
 from triptych.types import Checked, NonNegativeFloat, PositiveFraction, PositiveInt, Progress
 
 if TYPE_CHECKING:
@@ -120,6 +121,12 @@ def sample_value(
     )
 
 
+def check_count(count: int) -> None:
+    """Raise UserError for a number of samples below 1."""
+    if count < 1:
+        raise UserError(f"count is {count}; expected at least 1 sample")
+
+
 @dataclass(frozen=True)
 class Draft:
     """Draft that repeats the values `lag` positions before; verified by the model in one step.
@@ -207,7 +214,8 @@ class SampleRequest:
         compile: bool = False,
         progress: Progress | None = None,
     ) -> SampleRequest:
-        """The request of a call with `SampleKeywords`."""
+        """The request of a call with `SampleKeywords`; UserError for less than one sample."""
+        check_count(count)
         sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
         return cls(count, sampling=sampling, seed=seed, compile=compile, progress=progress)
 

@@ -7,10 +7,10 @@ A domain is a package with a module `domain`; what several domains share lies be
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from triptych.config.messages import module_exists
 from triptych.errors import UserError, meant
 
 if TYPE_CHECKING:
@@ -45,13 +45,3 @@ def find_domain(word: str) -> Domain:
             f"Domain with the name {word!r} in {package}.domain.DOMAIN"
         )
     return domain
-
-
-def module_exists(path: str) -> bool:
-    """Return whether a dotted path names a module that can be imported; imports its parents."""
-    if not all(part.isidentifier() for part in path.split(".")):
-        return False
-    try:
-        return find_spec(path) is not None
-    except ModuleNotFoundError:
-        return False

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from triptych import domains
+from triptych.config.files import at_home
 from triptych.errors import UserError, nearest
 
 _PACKAGE = Path(__file__).parents[1]
@@ -91,6 +92,7 @@ def with_files(domain: str, arguments: Sequence[str]) -> list[str]:
 
 def _file_of(domain: str, word: str) -> str:
     """Return the path that a word means; a word that ends like a settings file is always a path."""
+    word = at_home(word)
     if word.startswith("-") or Path(word).exists():
         return word
     is_path = word.endswith(SUFFIXES)

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from triptych.decoding.sampling import check_count
 from triptych.domains.base import TrainedModel
 from triptych.domains.gan.domain import GanAttentionOptions, GanSampleOptions
 from triptych.domains.gan.metrics import FrechetScore
@@ -50,6 +51,7 @@ class GanModel(TrainedModel):
 
         labels: int64 [count], of a class-conditional model. The same seed gives the same images.
         """
+        check_count(count)
         generator = torch.Generator().manual_seed(seed)
         with scoring(self.full_model):
             samples = self.full_model.sample(count, labels=labels, generator=generator)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from triptych.decoding.sampling import check_count
 from triptych.errors import UserError
 from triptych.training.loading.batches import Items, cut
 from triptych.training.loading.loader import FixedBatches
@@ -127,8 +128,10 @@ def check_same_images(
 def labels_of(count: int, label: int | None, n_classes: int) -> Tensor | None:
     """Return the class of each of `count` images, int64 [count]: `label`, or for None all in turn.
 
-    None for a model without classes. Raises UserError for a class that the model does not have.
+    None for a model without classes. Raises UserError for a class that the model does not have, and
+    for a count below 1.
     """
+    check_count(count)
     if label is None:
         return torch.arange(count) % n_classes if n_classes else None
     if not 0 <= label < n_classes:

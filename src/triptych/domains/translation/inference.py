@@ -113,6 +113,9 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         """
         if isinstance(lines, str):
             raise TypeError("translate takes a list of lines, not one string")
+        for number, line in enumerate(lines, start=1):
+            if not isinstance(line, str):
+                raise TypeError(f"line {number} is {line!r}; expected text")
         request = TranslationRequest(**options)
         limit = self.settings.max_length - 1  # its end counts
         parts = [[line] for line in lines]

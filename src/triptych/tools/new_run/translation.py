@@ -75,7 +75,8 @@ def describe(options: TranslationNewRunOptions) -> Description:
     places = [hash_position(source.encode()) for source, _ in full]
     shares = held_out(places, missing, usual=0.02, least=20)
     source = _source(found, languages, {name: share.value for name, share in shares.items()})
-    facts = _facts(found.sides, languages, pairs, full)
+    facts = [f"direction: from {found.sides[0]} to {found.sides[1]}"]
+    facts += _facts(found.sides, languages, pairs, full)
     if splits := [split for split in source.file_splits() if split != "train"]:
         facts.append(f"splits with pairs of their own: {', '.join(splits)}")
     return Description(

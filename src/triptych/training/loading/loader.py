@@ -219,9 +219,8 @@ class ResumableLoader(_Loader):
         ):
             if state[key] != here[key]:
                 raise UserError(
-                    f"the run was made with {word} {state[key]}, this one has {here[key]}; to "
-                    "resume with the same data order, seed, items and sizes of batches must be "
-                    "as they were"
+                    f"the run was made with {word} {state[key]}, this one has {here[key]}; for the "
+                    "same order of the data, seed, items and sizes of batches must be as they were"
                 )
         self._epoch, self._index = state["epoch"], state["index"]
         self.batches_taken = state["batches_taken"]

@@ -72,12 +72,18 @@ def open_wandb(
             return None
         import wandb
 
+        log, variable = settings.log, os.environ.get
         init = functools.partial(
             wandb.init,
-            project=settings.log.wandb_project,
-            name=settings.name,
+            project=log.wandb_project or variable("WANDB_PROJECT") or "triptych",
+            name=log.wandb_name or variable("WANDB_NAME") or settings.name,
+            dir=log.wandb_dir or variable("WANDB_DIR") or str(folder),
+            # wandb reads the variables of what is None.
+            group=log.wandb_group,
+            job_type=log.wandb_job_type,
+            tags=log.wandb_tags,
+            notes=log.wandb_notes,
             id=identity,
-            dir=str(folder),
             config=config,
             resume="allow",
             settings=wandb.Settings(**_SETTINGS),

@@ -128,7 +128,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     `triptych.pretrained`.
     Raises UserError for a file that is missing, damaged, of another format or no checkpoint.
     """
-    file = Path(path)
+    file = Path(path).expanduser()
     if file.is_dir():
         file = weights_in(file)
 

@@ -6,7 +6,6 @@ import argparse
 import functools
 import inspect
 import math
-from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
@@ -170,7 +169,7 @@ def build_trainer(config: RunSettings, trainer: dict[str, Any], keep: Checkpoint
     Raises UserError as `check_settings`, and for values that Lightning refuses.
     """
     arguments = check_settings(config, trainer)
-    folder = Path(config.run.directory) / config.run.name
+    folder = config.run.folder
     own = {
         "profiler": profiler_of(arguments.get("profiler"), folder),
         "callbacks": [keep, *_listed(trainer.get("callbacks"))],

@@ -201,7 +201,10 @@ def resume_run(
     if (wrong := misfit(content["state_dict"], task.state_dict())) is not None:
         raise UserError(f"{path} cannot be resumed: {wrong}{why}; {_ANEW}")
     position = content["loops"]["fit_loop"]["state_dict"]["combined_loader"][0]
-    loader.load_state_dict(position)
+    try:
+        loader.load_state_dict(position)
+    except UserError as error:
+        raise UserError(f"{path} cannot be resumed: {error}{why}; {_ANEW}") from error
     if path.name != "last.ckpt":
         say(f"{path.with_name('last.ckpt')} is missing or damaged.")
     for change in changed:

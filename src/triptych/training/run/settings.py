@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from torch import nn
@@ -88,8 +89,20 @@ class ComputeConfig(Checked):
 class LogConfig(Checked):
     """What a run logs besides metrics.csv."""
 
-    wandb_project: str = "triptych"
-    """Name of the Weights & Biases project."""
+    wandb_project: str | None = None
+    """Project in Weights & Biases; null for WANDB_PROJECT, or triptych."""
+    wandb_name: str | None = None
+    """Name of the run there; null for WANDB_NAME, or run.name."""
+    wandb_dir: str | None = None
+    """Folder of its files; null for WANDB_DIR, or the run's folder."""
+    wandb_group: str | None = None
+    """Group of runs there; null for WANDB_RUN_GROUP."""
+    wandb_job_type: str | None = None
+    """Kind of the run in its group; null for WANDB_JOB_TYPE."""
+    wandb_tags: list[str] | None = None
+    """Tags of the run there; null for WANDB_TAGS."""
+    wandb_notes: str | None = None
+    """Text about the run there; null for WANDB_NOTES."""
     tensorboard: bool = False
     """Write event files for TensorBoard into the run's folder; needs the extra tensorboard."""
     samples: bool = True
@@ -129,6 +142,10 @@ class RunConfig(Checked):
         parts = self.name.split("/")
         if any(part in ("", ".", "..") for part in parts) or "\0" in self.name:
             raise ValueError(f"name is {self.name!r}; the name of a folder is needed")
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.directory).expanduser() / self.name
 
 
 @dataclass(frozen=True)

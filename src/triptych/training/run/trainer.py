@@ -71,7 +71,7 @@ def train(
     quiet_lightning()
     if config.run.log.tensorboard:
         check_tensorboard()
-    folder = Path(config.run.directory) / config.run.name
+    folder = config.run.folder
     keep = KeepCheckpoints(
         folder / "checkpoints", minutes=config.run.save_minutes, late=config.run.keep_late
     )
