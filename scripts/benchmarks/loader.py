@@ -40,7 +40,7 @@ def run(setting: Setting) -> Iterator[Table]:
     with tempfile.TemporaryDirectory() as folder:
         for name, pairs in (("text", PAIRS), ("large text", int(size / BYTES_PER_PAIR))):
             write_corpus(Path(folder) / name, pairs)
-            _, loader = read_training_data(DataConfig(packed=f"{folder}/{name}"), seed=0)
+            _, loader, _ = read_training_data(DataConfig(packed=f"{folder}/{name}"), seed=0)
             table.rows += rates(f"{name}, {pairs:,} pairs", loader, seconds)
         random = np.random.default_rng(0)
         onsets = np.sort(random.uniform(0, 600, (8, 6000)))

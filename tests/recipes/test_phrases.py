@@ -125,7 +125,8 @@ def test_compounds_join_two_words_of_a_script_without_spaces() -> None:
 
 def test_training_reads_the_sentences_and_the_phrases(tmp_path: Path) -> None:
     rows = "".join(f"{ko}\t{en}\n" for ko, en in sentences(60))
-    (tmp_path / "train.tsv").write_text(f"ko\ten\n{rows}", encoding="utf-8")
+    for name in ("train.tsv", "dev.tsv"):
+        (tmp_path / name).write_text(f"ko\ten\n{rows}", encoding="utf-8")
     source = TabSeparated(directory="elsewhere", files=["{split}.tsv"], split_column=None)
     settings = tmp_path / "settings.yaml"
     settings.write_text(yaml.safe_dump({"data": {"source": to_plain(source)}}))

@@ -115,4 +115,6 @@ def print_metrics(result: dict[str, Any]) -> None:
         print(f"{name}: {label}; {details['signatures'][name]}")
     for name, reason in details.get("not_scored", {}).items():
         print(f"{name}: not scored, {reason}")
+    if "leak" in details:
+        print(details["leak"]["sentence"])
     sys.stdout.flush()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from triptych.errors import UserError
+from triptych.files.leaks import TRAIN, Digests, Leak, find_leaks, warn_of_leaks
 from triptych.files.results import read_lines
 from triptych.files.splits import check_shares, split_by_hash
 from triptych.types import Checked, FractionBelowOne
@@ -34,6 +38,11 @@ def read_table(path: Path) -> Iterator[Row]:
     for number, line in enumerate(read_lines(path), start=1):
         if line.strip(" "):
             yield row_of(line, f"{path}, line {number}")
+
+
+def normalised(text: str) -> str:
+    """Return a text without the differences that tell no two texts apart: case and spaces."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def row_of(line: str, where: str) -> Row:
@@ -68,6 +77,8 @@ class Source(Checked, ABC, Generic[Item]):
 
     holds: ClassVar[str]
     """What the data are, for errors."""
+    compares: ClassVar[str] = "items"
+    """What `compared` returns, for messages."""
 
     @abstractmethod
     def splits(self) -> list[str]:
@@ -85,10 +96,65 @@ class Source(Checked, ABC, Generic[Item]):
         if split not in self.splits():
             known = ", ".join(self.splits())
             raise UserError(f"the {self.holds} have no split {split!r}; they have {known}")
-        items = list(self.read(split))
+        return self.filled(split, list(self.read(split)))
+
+    def filled(self, split: str, items: list[Item]) -> list[Item]:
+        """Return the items of a split; UserError for none."""
         if not items:
             raise UserError(f"the {split} split has no {self.holds}")
         return items
+
+    def drawn_splits(self) -> list[str]:
+        """Return the splits that are drawn from the training items."""
+        return []
+
+    def read_several(self, splits: Iterable[str]) -> dict[str, list[Item]]:
+        """Return the items of each of these splits; drawn ones are read with those of train."""
+        return {split: self.items(split) for split in splits}
+
+    def held_out(self) -> list[str]:
+        """Return the splits whose items must not be training items; none of artificial data."""
+        reads_files = getattr(self, "directory", None) is not None
+        return [split for split in self.splits() if reads_files and split != TRAIN]
+
+    def compared(self, item: Item) -> Iterable[str]:
+        """Return the texts of an item that no other split may have."""
+        return ()
+
+    def digests(self, items: Iterable[Item]) -> Digests:
+        """Return the digests of the texts of items that no other split may have."""
+        return Digests.of(chain.from_iterable(map(self.compared, items)), normalised)
+
+    def read_to_train(self) -> dict[str, list[Item]]:
+        """Return the items of train and validation; log the leaks into held-out splits."""
+        read = self.read_several(dict.fromkeys([TRAIN, "validation", *self.drawn_splits()]))
+        warn_of_leaks(self.leaks(read))
+        return read
+
+    def leaks(self, read: Mapping[str, list[Item]]) -> list[Leak]:
+        """Return the leaks from the training items into held-out splits.
+
+        read: splits that have been read, train among them. One that cannot be read is left out.
+        """
+        if not (others := self.held_out()):
+            return []
+        digests = {split: self.digests(items) for split, items in read.items()}
+        for split in others:
+            with suppress(UserError):
+                if split not in read:
+                    digests[split] = self.digests(self.read(split))
+        return find_leaks(digests, self.compares)
+
+    def leak(self, split: str, items: Iterable[Item]) -> Leak | None:
+        """Return the leak from the training items of this source into items of a split.
+
+        None without one, and where the training items cannot be read.
+        """
+        with suppress(UserError):
+            if self.held_out():
+                digests = {TRAIN: self.digests(self.items(TRAIN)), split: self.digests(items)}
+                return next(iter(find_leaks(digests, self.compares)), None)
+        return None
 
 
 @dataclass(frozen=True)
@@ -133,6 +199,20 @@ class TextFilesOfSplits(Source[Item]):
             return self.read_files(split)
         every = self.read_files("train")
         return (item for item in every if split_by_hash(self.key(item).encode(), shares) == split)
+
+    def drawn_splits(self) -> list[str]:
+        return list(self.shares)
+
+    def read_several(self, splits: Iterable[str]) -> dict[str, list[Item]]:
+        drawn: dict[str, list[Item]] = {split: [] for split in (TRAIN, *self.shares)}
+        if not self.shares or not {*drawn} <= {*splits}:
+            return super().read_several(splits)
+        for item in self.read_files(TRAIN):
+            drawn[split_by_hash(self.key(item).encode(), self.shares)].append(item)
+        return {
+            split: self.filled(split, drawn[split]) if split in drawn else self.items(split)
+            for split in splits
+        }
 
     @abstractmethod
     def file_splits(self) -> list[str]:

@@ -18,7 +18,7 @@ from triptych.domains.language.domain import (
     LanguageScoreRequest,
 )
 from triptych.domains.language.model import SEP, SPECIALS, LanguageSettings, Scored, Vocabulary
-from triptych.domains.language.sources import Labelled, filled
+from triptych.domains.language.sources import Labelled, Loaded, filled
 from triptych.domains.language.tasks.labelled import LabelledTask
 from triptych.domains.options import counted
 from triptych.errors import UserError
@@ -85,7 +85,9 @@ class LanguageModel(TaskScores, TrainedModel):
         """
         settings, task = self.data_settings, self.settings.task
         split, limit, most = request.split, request.limit, self.settings.max_length
-        source = source_to_score(settings.source, split, request.data)
+        source = Loaded(source_to_score(settings.source, split, request.data))
+        trained_on = Loaded(settings.source)
+        leak = trained_on.leak(split, source.items(split))
         examples = task.encode(source, split, self.vocabulary, most)
         max_tokens = settings.max_tokens
         if request.batch_size is not None:
@@ -96,7 +98,7 @@ class LanguageModel(TaskScores, TrainedModel):
         further, further_details = task.further_scores(self.model, scored, progress)
         simple, not_scored = {}, {}
         try:
-            training = task.encode(settings.source, "train", self.vocabulary, most)
+            training = task.encode(trained_on, "train", self.vocabulary, most)
         except UserError as error:
             not_scored["simple models"] = str(error)
         else:
@@ -108,6 +110,7 @@ class LanguageModel(TaskScores, TrainedModel):
             "totals": totals,
             "simple_models": simple,
             "not_scored": not_scored,
+            **(leak.details() if leak else {}),
             **further_details,
         }
         count = min(len(examples), limit or len(examples))

@@ -5,7 +5,7 @@ A source is a frozen dataclass that settings name by class path; a new kind is a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -22,10 +22,44 @@ class Source(files.Source[Any]):
     """Text of a run. A task says which kind it reads, such as `TextSource`."""
 
 
+class Loaded(Source):
+    """Another source whose splits are kept in memory, each read once."""
+
+    def __init__(self, source: files.Source[Any]) -> None:
+        self.source = source
+        self.holds, self.compares = source.holds, source.compares  # type: ignore[misc]
+        self._items: dict[str, list[Any]] = {}
+
+    def splits(self) -> list[str]:
+        return self.source.splits()
+
+    def read(self, split: str) -> list[Any]:
+        if split not in self._items:
+            self._items[split] = list(self.source.read(split))
+        return self._items[split]
+
+    def read_several(self, splits: Iterable[str]) -> dict[str, list[Any]]:
+        self._items |= self.source.read_several(splits)
+        return self._items
+
+    def drawn_splits(self) -> list[str]:
+        return self.source.drawn_splits()
+
+    def held_out(self) -> list[str]:
+        return self.source.held_out()
+
+    def compared(self, item: Any) -> Iterable[str]:
+        return self.source.compared(item)
+
+
 class TextSource(Source):
     """Documents of plain text."""
 
     holds = "documents"
+    compares = "lines"
+
+    def compared(self, item: Document) -> Document:
+        return item
 
 
 class Labelled(NamedTuple):
@@ -42,7 +76,10 @@ class Labelled(NamedTuple):
 class LabelledSource(Source):
     """Examples with labels."""
 
-    holds = "labelled texts"
+    holds = compares = "labelled texts"
+
+    def compared(self, item: Labelled) -> tuple[str, ...]:
+        return ("\t".join(item.texts),)
 
 
 @dataclass(frozen=True)

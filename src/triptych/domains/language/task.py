@@ -13,6 +13,7 @@ from torch import Tensor
 from triptych.domains.language.config import Config
 from triptych.domains.language.inference import TaskScores
 from triptych.domains.language.model import SPECIALS, Vocabulary
+from triptych.domains.language.sources import Loaded
 from triptych.text.batches import Examples, evaluation_batches, training_batches
 from triptych.training.engine.module import TrainingModule
 from triptych.training.engine.objective import Predictions
@@ -74,13 +75,15 @@ def prepare(
 ) -> tuple[LanguageTrainingModule, ResumableLoader, FixedBatches]:
     """Return the training module and both loaders; of a vocabulary given the tokenizer is used."""
     data, task = config.data, config.task
+    source = Loaded(data.source)
+    source.read_to_train()
     if vocabulary is None:
-        tokenizer = data.tokenizer.build(task.texts(data.source), data.vocabulary_size, SPECIALS)
+        tokenizer = data.tokenizer.build(task.texts(source), data.vocabulary_size, SPECIALS)
     else:
         tokenizer = Vocabulary.from_plain(vocabulary).tokenizer
-    words = Vocabulary(tokenizer, task.labels(data.source))
+    words = Vocabulary(tokenizer, task.labels(source))
     train, validation = (
-        task.encode(data.source, split, words, data.max_length) for split in ("train", "validation")
+        task.encode(source, split, words, data.max_length) for split in ("train", "validation")
     )
     torch.manual_seed(config.run.seed)
     module = LanguageTrainingModule(config, words)

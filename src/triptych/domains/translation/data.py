@@ -81,12 +81,13 @@ class EncodedPairs(Examples):
 
 def read_training_data(
     config: DataConfig, *, seed: int, vocabulary: dict[str, Any] | None = None
-) -> tuple[Tokenizers, ResumableLoader]:
-    """Return the vocabulary, learnt from the training split, and the loader of this split.
+) -> tuple[Tokenizers, ResumableLoader, list[Pair]]:
+    """Return the vocabulary, learnt from the training split, its loader, and the validation pairs.
 
     Pairs with an empty side and pairs longer than `max_length` are left out, and counted in what is
-    printed. vocabulary: of the checkpoint that initialises the run, see `Tokenizers.to_plain`.
-    Raises UserError for missing or damaged files and without a training pair.
+    printed. The validation pairs of a pack are decoded, as byte-level ids lose nothing. vocabulary:
+    of the checkpoint that initialises the run, see `Tokenizers.to_plain`. Raises UserError for
+    missing or damaged files and without a training pair.
     """
     if config.packed is not None:
         tokenizers, encoded, left_out = read_pack(config.packed, "train")
@@ -95,8 +96,11 @@ def read_training_data(
                 f"data.packed {config.packed} has another vocabulary than the checkpoint whose "
                 "weights the run starts with"
             )
+        validation = _unpacked(config.packed)
     else:
-        tokenizers, encoded, left_out = _read_source(config, vocabulary)
+        read = config.source.read_to_train()
+        validation, pairs = read["validation"], [*read.pop("train"), *config.more_pairs()]
+        tokenizers, encoded, left_out = _encoded(config, pairs, vocabulary)
 
     if not len(encoded):
         raise UserError(f"no training pair is left: {left_out:,} with an empty side")
@@ -107,14 +111,13 @@ def read_training_data(
         f"(data.max_length); {tokenizers}\n{len(loader):,} batches in the first epoch",
         file=sys.stderr,
     )
-    return tokenizers, loader
+    return tokenizers, loader, validation
 
 
-def _read_source(
-    config: DataConfig, vocabulary: dict[str, Any] | None
+def _encoded(
+    config: DataConfig, read: list[Pair], vocabulary: dict[str, Any] | None
 ) -> tuple[Tokenizers, EncodedPairs, int]:
     """Return the vocabulary, the training pairs and the number of pairs with an empty side."""
-    read = [*config.source.items("train"), *config.more_pairs()]
     pairs = list(filter(all, read))  # with text on both sides
     left_out = len(read) - len(pairs)
     if vocabulary is None:
@@ -139,11 +142,9 @@ def learn_vocabulary(config: DataConfig, pairs: Sequence[Pair]) -> Tokenizers:
     )
 
 
-def read_validation_pairs(config: DataConfig) -> list[Pair]:
-    """Return the validation pairs; those of a pack are decoded, as byte-level ids lose nothing."""
-    if config.packed is None:
-        return config.source.items("validation")
-    tokenizers, encoded, _ = read_pack(config.packed, "validation")
+def _unpacked(folder: str) -> list[Pair]:
+    """Return the validation pairs of a pack."""
+    tokenizers, encoded, _ = read_pack(folder, "validation")
     sources = tokenizers.source.decode_batch(row.tolist() for row in encoded.sources)
     targets = tokenizers.target.decode_batch(row.tolist() for row in encoded.targets)
     return list(zip(sources, targets, strict=True))

@@ -269,6 +269,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         split, trained_on = request.split, self.data_settings
         corpus = source_to_score(trained_on.source, split, request.data)
         pairs = corpus.items(split)[: request.limit]
+        leak = trained_on.source.leak(split, pairs)
         max_tokens = min(MAX_SCORING_TOKENS, trained_on.max_tokens)
         totals = sum_scores(
             self.model,
@@ -311,6 +312,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
                 "target": len(self.vocabulary.target),
             },
             "tokens": int(totals["tokens"]),
+            **(leak.details() if leak else {}),
             **known_entropy(corpus),
             "samples": [
                 {"source": source, "reference": reference, "translation": translation}

@@ -33,7 +33,11 @@ class Corpus(Source[Pair]):
     """Language code of the target; BLEU of ko, zh and ja counts characters."""
 
     holds = "sentence pairs"
+    compares = "sources"
     targets = "translations"  # see `FileCorpus.targets`
+
+    def compared(self, item: Pair) -> tuple[str, ...]:
+        return item[:1]
 
     def source_languages(self) -> list[str]:
         """Return the code of each language in which a source may be."""
@@ -202,6 +206,10 @@ class TwoLanguages(Corpus):
         corpora = (self.first, self.second)
         both = dict.fromkeys(split for corpus in corpora for split in corpus.splits())
         return [*both, *(f"{c.source_language}.{split}" for c in corpora for split in c.splits())]
+
+    def held_out(self) -> list[str]:
+        named = {*self.first.splits(), *self.second.splits()}
+        return [split for split in super().held_out() if split in named]
 
     def read(self, split: str) -> Iterator[Pair]:
         for corpus in (self.first, self.second):

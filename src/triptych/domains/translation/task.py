@@ -17,7 +17,6 @@ from triptych.domains.translation.data import (
     Batch,
     EncodedPairs,
     read_training_data,
-    read_validation_pairs,
 )
 from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.metrics import LikelihoodScores, score_translations
@@ -137,8 +136,7 @@ def prepare(
     config: Config, vocabulary: dict[str, Any] | None = None
 ) -> tuple[TranslationTrainingModule, ResumableLoader, FixedBatches]:
     """Return the training module and both loaders; UserError where no training pair is left."""
-    pairs = read_validation_pairs(config.data)
-    tokenizers, loader = read_training_data(
+    tokenizers, loader, pairs = read_training_data(
         config.data, seed=config.run.seed, vocabulary=vocabulary
     )
     torch.manual_seed(config.run.seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -119,6 +120,8 @@ def _describe_text(data: TextData, *, masked: bool) -> Description:
     n_tokens = texts.n_tokens * (1 - sum(share.value for share in shares.values()))
     why = "each line by itself" if one_per_line else "blank lines separate documents"
     facts = [data.sentence(counts, "lines of text"), texts.sentence]
+    named = replace(source, one_per_line=one_per_line, **{n: s.value for n, s in shares.items()})
+    facts += map(str, named.leaks({"train": named.items("train")}))
     other = "next_token" if masked else "masked"
     does = "continues text" if masked else "fills gaps (BERT)"
     advice = [f"for a model that {does}: --task {other}"]
@@ -207,6 +210,7 @@ def _describe_labels(data: TextData) -> Description:
         data.sentence(counts, "lines with labels"),
         f"{len(labels)} labels: {_shares(labels)}",
         texts.sentence,
+        *map(str, source.leaks({"train": train})),
     ]
     if header:
         facts.append("the first line of each file names the columns; the data leave it out")

@@ -7,6 +7,7 @@ for those of the template.
 
 from __future__ import annotations
 
+import logging
 import statistics
 import textwrap
 import time
@@ -105,7 +106,12 @@ def estimate(domain: Domain, content: dict[str, Any], options: NewRunOptions) ->
 
     plain = {key: value for key, value in content.items() if key != "trainer"}
     trainer = content["trainer"]
-    task, train_loader, _ = domain.prepare(from_plain(domain.config_class(), plain))
+    log = logging.getLogger("triptych")
+    log.setLevel(logging.ERROR)  # what is wrong with the data has been said
+    try:
+        task, train_loader, _ = domain.prepare(from_plain(domain.config_class(), plain))
+    finally:
+        log.setLevel(logging.NOTSET)
     n_parameters = sum(parameter.numel() for parameter in task.parameters())
     step = time_steps(task, train_loader, trainer, steps=options.timed_steps)
     busy = ""

@@ -77,6 +77,7 @@ def describe(options: TranslationNewRunOptions) -> Description:
     source = _source(found, languages, {name: share.value for name, share in shares.items()})
     facts = [f"direction: from {found.sides[0]} to {found.sides[1]}"]
     facts += _facts(found.sides, languages, pairs, full)
+    facts += map(str, source.leaks({"train": source.items("train")}))
     if splits := [split for split in source.file_splits() if split != "train"]:
         facts.append(f"splits with pairs of their own: {', '.join(splits)}")
     return Description(
