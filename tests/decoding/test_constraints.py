@@ -17,7 +17,7 @@ from triptych.decoding.constraints import (
     AnyForbids,
     Forbidden,
     ForcedText,
-    MinimumLength,
+    Lengths,
     NoRepeatedNgrams,
     RequiredPhrases,
 )
@@ -85,8 +85,16 @@ def no_repeats(n: int) -> Callable[[Words], bool]:
 @pytest.mark.parametrize("row", range(3))
 @pytest.mark.parametrize("least", [1, 3])
 def test_the_best_of_at_least_so_many_tokens(penalty: LengthPenalty, row: int, least: int) -> None:
-    found = wide(row, penalty, constraint=MinimumLength(least, END, V, CPU))
+    found = wide(row, penalty, constraint=Lengths(least, None, END, V, CPU))
     compare(found, best_of(row, penalty, lambda words: len(words) >= least))
+
+
+@pytest.mark.parametrize("row", range(3))
+@pytest.mark.parametrize(("least", "most"), [(0, 1), (0, 2), (2, 2)])
+def test_the_best_that_ends_within_so_many_tokens(row: int, least: int, most: int) -> None:
+    penalty = LengthPenalty("average")
+    found = wide(row, penalty, constraint=Lengths(least, most, END, V, CPU))
+    compare(found, best_of(row, penalty, lambda words: least <= len(words) <= most))
 
 
 @pytest.mark.parametrize("row", range(3))
@@ -158,7 +166,7 @@ def test_all_constraints_at_once(row: int) -> None:
     penalty, limit = LengthPenalty("average"), 6
     constraint = AnyForbids(
         [
-            MinimumLength(4, END, V, CPU),
+            Lengths(4, None, END, V, CPU),
             NoRepeatedNgrams(2, V),
             ForcedText([3], b"a", BYTES, CPU),
             Forbidden([0], V, CPU),
@@ -183,7 +191,7 @@ def test_a_narrow_beam_meets_the_constraints_in_every_row(beam: int) -> None:
     options: dict[str, Any] = {
         "beam": beam,
         "n_best": beam,
-        "constraint": AnyForbids([MinimumLength(6, END, V, CPU), NoRepeatedNgrams(3, V)]),
+        "constraint": AnyForbids([Lengths(6, None, END, V, CPU), NoRepeatedNgrams(3, V)]),
         "required": RequiredPhrases(phrases, CPU),
     }
     rows, lengths = list(range(10)), [12, 20, 9, 16, 30, 11, 25, 14, 10, 18]
@@ -201,7 +209,7 @@ def test_a_narrow_beam_meets_the_constraints_in_every_row(beam: int) -> None:
 
 
 def test_constraints_that_nothing_meets_leave_no_hypothesis() -> None:
-    constraint = AnyForbids([Forbidden([0, 2, 3], V, CPU), MinimumLength(1, END, V, CPU)])
+    constraint = AnyForbids([Forbidden([0, 2, 3], V, CPU), Lengths(1, None, END, V, CPU)])
     assert search([0, 1], [4, 6], beam=2, constraint=constraint) == [[], []]
 
 
@@ -229,7 +237,7 @@ def test_lacking_tokens_are_those_of_the_definition() -> None:
 
 def constraints() -> list[LogitsConstraint]:
     return [
-        NoRepeatedNgrams(2, V), MinimumLength(2, END, V, CPU), Forbidden([0], V, CPU),
+        NoRepeatedNgrams(2, V), Lengths(2, None, END, V, CPU), Forbidden([0], V, CPU),
         ForcedText([2], b"ab", BYTES, CPU),
     ]  # fmt: skip
 

@@ -124,10 +124,14 @@ def test_the_graph_is_compared_at_every_position(
     assert format_module.compare_decoder(core, classes, tmp_path, length).difference > 1e-3
 
 
+RELATIVE = {"attention": part("attention.relative.Relative", max_distance=8)}
+
+
 @pytest.mark.slow
-def test_the_graphs_of_a_translator_serve_any_size(tmp_path: Path) -> None:
+@pytest.mark.parametrize("parts", [tiny_models.LLAMA, RELATIVE], ids=["llama", "relative"])
+def test_the_graphs_of_a_translator_serve_any_size(parts: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
-    source = copy.deepcopy(tiny_models.translator(**tiny_models.LLAMA))
+    source = copy.deepcopy(tiny_models.translator(**parts))
     format_module.write(source, tmp_path)
     model = source.model.full_model
     for length in (2, 5, 40):

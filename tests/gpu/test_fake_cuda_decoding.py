@@ -16,7 +16,7 @@ from triptych.decoding.beams import Beams, Margins
 from triptych.decoding.constraints import (
     AnyForbids,
     ForcedText,
-    MinimumLength,
+    Lengths,
     NoRepeatedNgrams,
     RequiredPhrases,
 )
@@ -92,7 +92,7 @@ def test_constraints_do_not_wait(model: EncoderDecoder, monkeypatch: pytest.Monk
         required = RequiredPhrases([[[7, 8], [9]], [[5, 5, 6]]], device)
         constraint = AnyForbids(
             [
-                MinimumLength(3, 2, 50, device),
+                Lengths(3, None, 2, 50, device),
                 NoRepeatedNgrams(2, 50),
                 ForcedText([4], b"ab", [b"", b"", b"", *[b"a"] * 47], device),
             ]

@@ -7,9 +7,11 @@ import stat
 from pathlib import Path
 
 import pytest
+import torch
 
-from triptych.errors import UserError
+from triptych.errors import SaveFailed, UserError
 from triptych.files.results import write_atomically
+from triptych.training.lightning_fixes import AtomicCheckpointIO
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
@@ -26,6 +28,20 @@ def test_a_failed_write_leaves_the_old_file_alone(
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.png"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits of POSIX")
+def test_a_disk_that_is_full_is_said(tmp_path: Path) -> None:
+    import resource
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(SaveFailed, match=r"a\.ckpt could not be written: File too large;"):
+            AtomicCheckpointIO().save_checkpoint({"x": torch.zeros(100_000)}, tmp_path / "a.ckpt")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_interrupted_write_leaves_nothing_behind(

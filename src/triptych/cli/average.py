@@ -51,8 +51,8 @@ def run(arguments: Sequence[str]) -> int:
     try:
         with atomic_file(out) as file:
             torch.save(content, file)
-    except (OSError, RuntimeError) as error:  # torch raises RuntimeError on a full disk
-        raise UserError(f"{out} cannot be written: {error}") from error
+    except OSError as error:
+        raise UserError(f"{out} cannot be written: {error.strerror or error}") from error
     steps = ", ".join(str(part["step"]) for part in content["triptych"]["averaged"])
     print(f"{out}: the mean of {len(paths)} checkpoints, of steps {steps}", file=sys.stderr)
     return 0

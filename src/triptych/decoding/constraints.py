@@ -58,16 +58,21 @@ class Forbidden:
         return self.mask.expand(len(values), -1)  # [B, V]
 
 
-class MinimumLength(Forbidden):
-    """Forbids the end token within the first `length` tokens."""
+class Lengths(Forbidden):
+    """Forbids the end token within the first `least` tokens, and any other one after `most`."""
 
-    def __init__(self, length: int, end: int, vocabulary: int, device: torch.device) -> None:
+    def __init__(
+        self, least: int, most: int | None, end: int, vocabulary: int, device: torch.device
+    ) -> None:
         super().__init__([end], vocabulary, device)
-        self.length = length
+        self.least, self.most = least, most
         self.nothing = torch.zeros_like(self.mask)
 
     def __call__(self, values: Tensor) -> Tensor:
-        mask = self.mask if values.shape[1] < self.length else self.nothing
+        length = values.shape[1]
+        mask = self.mask if length < self.least else self.nothing
+        if self.most is not None and length >= self.most:
+            mask = ~self.mask
         return mask.expand(len(values), -1)  # [B, V]
 
 

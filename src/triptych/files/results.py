@@ -6,6 +6,7 @@ A reader of a file sees its former content or the new one, never a part.
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import lzma
 import os
@@ -21,19 +22,37 @@ from typing import Any, BinaryIO, cast
 from triptych.errors import UserError
 
 
+class _RawFile(io.FileIO):
+    """A file that remembers why it could not be written, which torch.save does not say."""
+
+    failure: OSError | None = None
+
+    def write(self, content: Any) -> int:
+        try:
+            return super().write(content)
+        except OSError as error:
+            self.failure = error
+            raise
+
+
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file for writing that replaces `path` when the block ends.
 
     The content is on disk before the rename. An exception in the block deletes the temporary file
-    and leaves `path` unchanged. The folder is created if missing.
+    and leaves `path` unchanged. The folder is created if missing. Raises OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # In the same folder, since a rename is atomic only inside one file system.
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY)
     try:
-        with os.fdopen(handle, "wb") as file:
-            yield cast("BinaryIO", file)
+        with io.BufferedWriter(raw := _RawFile(handle, "wb")) as file:
+            try:
+                yield cast("BinaryIO", file)
+            except Exception as error:
+                if raw.failure is not None:
+                    raise raw.failure from error
+                raise
             file.flush()
             os.fsync(file.fileno())
         os.chmod(name, 0o666 & ~_umask())  # mkstemp makes private files

@@ -144,10 +144,11 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         try:
             with atomic_file(Path(path)) as file:
                 torch.save(checkpoint, file)
-        except (OSError, RuntimeError) as error:  # torch raises RuntimeError on a full disk
+        except (OSError, RuntimeError) as error:
+            why = getattr(error, "strerror", None) or error
             raise SaveFailed(
-                f"the checkpoint {path} could not be written ({error}); an earlier file of that "
-                "name is untouched"
+                f"the checkpoint {path} could not be written: {why}; an earlier file of that name "
+                "is untouched"
             ) from error
 
     def load_checkpoint(self, path: str | os.PathLike[str], *_: Any, **__: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import torch
 from triptych.decoding.constraints import (
     BEGIN,
     ForcedText,
-    MinimumLength,
+    Lengths,
     NoRepeatedNgrams,
     RequiredPhrases,
 )
@@ -69,8 +69,8 @@ class TokenConstraints:
         rules: list[LogitsConstraint] = []
         if wanted.prefix is not None:
             rules.append(ForcedText(self.stem, self.rest, self.tokenizer.token_bytes, device))
-        if wanted.min_length:
-            rules.append(MinimumLength(wanted.min_length, END, size, device))
+        if wanted.min_length or wanted.max_length:
+            rules.append(Lengths(wanted.min_length, wanted.max_length, END, size, device))
         if wanted.no_repeat_ngram is not None:
             rules.append(NoRepeatedNgrams(wanted.no_repeat_ngram, size))
         return rules

@@ -50,7 +50,8 @@ class TranslationRequest(SamplingOptions, SearchOptions):
     min_length: NonNegativeInt = 0
     """Minimum length of a translation in tokens."""
     max_length: PositiveInt | None = None
-    """Maximum length of a translation in tokens; null for 50 more than the source has."""
+    """Maximum length of a translation in tokens, which is searched among those that end within it;
+    null for 50 more than the source has."""
     n_best: PositiveInt = 1
     """Translations written for each line, best first, one a line; at most beam."""
     batch_size: PositiveInt = 64

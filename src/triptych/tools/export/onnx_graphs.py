@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,7 @@ def _save(
     shapes: Sequence[Any],
 ) -> None:
     """Write the graph of a module. shapes: free sizes of each argument."""
+    from onnx_ir.passes import PassError
     from onnxscript.onnx_opset import opset20
 
     op: Any = opset20
@@ -230,8 +232,13 @@ def _save(
             output_names=outputs,
             opset_version=OPSET,
             custom_translation_table={torch.ops.aten.remainder.Scalar: remainder},
+            optimize=False,
             verbose=False,
         )
+        # Of an encoder with relative attention onnxscript cannot fold a constant; runtimes optimise
+        # a graph themselves, and every graph is compared.
+        with suppress(PassError):
+            program.optimize()
     for node in program.model.graph:
         node.metadata_props.clear()  # they hold paths of this machine
     program.save(str(path), external_data=False)
