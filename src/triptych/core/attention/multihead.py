@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from triptych.core.attention.backends.dispatch import attend, attention_weights
 from triptych.core.attention.mask import MaskPattern
-from triptych.core.attention.relative_bias import RelativeBias
+from triptych.core.attention.relative_bias import RelativeBias, TokenBias
 from triptych.core.positions import GenerationOrder, RotaryEmbedding, raster
 from triptych.core.state import NO_CONTEXT, ForwardContext, LayerCache, StepContext
 
@@ -61,7 +61,7 @@ class MultiHeadAttention(nn.Module):
     @property
     def uses_token_ids(self) -> bool:
         """Whether the contexts must hold token ids."""
-        return self.bias is not None and self.bias.uses_token_ids
+        return isinstance(self.bias, TokenBias)
 
     def forward(
         self, x: Tensor, context: ForwardContext = NO_CONTEXT, cache: LayerCache | None = None
@@ -107,8 +107,8 @@ class MultiHeadAttention(nn.Module):
             mask = mask & context.real[:, None, None, :]  # [B, 1, L, L]
         bias = None
         if self.bias is not None:
-            classes = context.token_classes
-            bias = self.bias(q, self.bias.index(query, key), classes, classes)  # [B, H, L, L]
+            classes = [] if context.token_classes is None else [context.token_classes] * 2
+            bias = self.bias(q, self.bias.index(query, key), *classes)  # [B, H, L, L]
         return attention_weights(q, k, mask, bias)
 
     def shared_context(self, x: Tensor, context: ForwardContext) -> ForwardContext:
@@ -184,10 +184,10 @@ class MultiHeadAttention(nn.Module):
         values = cache["value"].index_copy_(2, context.slots, v)  # [B, H, S, E]
         mask = context.mask  # [P, S]
         if self.bias is not None:
-            classes, kept = self.token_classes(context), None
-            if classes is not None:
-                kept = cache["token_class"].index_copy_(1, context.slots, classes)  # [B, S]
-            bias = self.bias(q, context.relative_index, classes, kept)  # [B, H, P, S]
+            classes = []
+            if (own := self.token_classes(context)) is not None:
+                classes = [own, cache["token_class"].index_copy_(1, context.slots, own)]  # [B, S]
+            bias = self.bias(q, context.relative_index, *classes)  # [B, H, P, S]
             mask = mask.add(bias, alpha=self.d_head**-0.5)
         y = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)  # [B, H, P, E]
         return self._merge(y.to(x.dtype))
@@ -207,7 +207,7 @@ class MultiHeadAttention(nn.Module):
 
     def token_classes(self, context: ForwardContext | StepContext) -> Tensor | None:
         """Classes of the tokens that the bias reads, int64 [B, L]; None for a bias without them."""
-        if self.bias is None or not self.bias.uses_token_ids:
+        if not isinstance(self.bias, TokenBias):
             return None
         if context.token_ids is None:
             raise ValueError("this attention reads tokens and needs token ids in its context")

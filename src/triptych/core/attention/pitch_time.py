@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from triptych.core.attention.mask import MaskPattern, SlidingWindow
 from triptych.core.attention.multihead import AttentionConfig, Example
-from triptych.core.attention.relative_bias import RelativeBias
+from triptych.core.attention.relative_bias import TokenBias
 from triptych.types import at_least
 
 
@@ -42,7 +42,7 @@ class PitchTime(AttentionConfig):
     def mask_pattern(self, shape: tuple[int, ...], causal: bool) -> MaskPattern:
         return SlidingWindow(causal)
 
-    def relative_bias(self, n_heads: int, d_head: int, causal: bool) -> RelativeBias:
+    def relative_bias(self, n_heads: int, d_head: int, causal: bool) -> TokenBias:
         return PitchTimeBias(self, n_heads, d_head)
 
     @classmethod
@@ -55,15 +55,13 @@ class PitchTime(AttentionConfig):
         ]
 
 
-class PitchTimeBias(RelativeBias):
+class PitchTimeBias(TokenBias):
     """bias[i, j] = q_i . (d[i - j] + t[time from note j to note i] + p[interval]), per head.
 
     Position i predicts note i and has read note i - 1. The time goes from the note read at j to
     the note predicted at i, in time steps. The interval goes from the pitch read at i to the pitch
     read at j. Two more vectors serve keys and queries that have read no pitch.
     """
-
-    uses_token_ids = True
 
     def __init__(self, config: PitchTime, n_heads: int, d_head: int) -> None:
         super().__init__()

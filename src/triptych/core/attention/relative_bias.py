@@ -11,18 +11,10 @@ from torch.nn import functional as F
 
 
 class RelativeBias(nn.Module, ABC):
-    """Added to q k^T: the query times one learned vector of each table, chosen by `index`.
-
-    A bias that reads tokens has one more table, `token_table`, and chooses its vector by the
-    classes of the query's token and of the key's token.
-    """
+    """Added to q k^T: the query times one learned vector of each table, chosen by `index`."""
 
     period: int = 1
     """T: positions i, j and positions i + T, j + T have the same `index`."""
-    uses_token_ids: bool = False
-    """Whether the bias also depends on the token ids at the two positions."""
-    n_token_classes: int = 0
-    """M: number of classes of tokens."""
 
     @abstractmethod
     def tables(self) -> tuple[nn.Parameter, ...]:
@@ -32,33 +24,15 @@ class RelativeBias(nn.Module, ABC):
     def index(self, query: Tensor, key: Tensor) -> tuple[Tensor, ...]:
         """Index of each pair into each table; query, key: positions, int64, that broadcast."""
 
-    def token_classes(self, token_ids: Tensor) -> Tensor:
-        """Classes of tokens, which the cache keeps: int64, same shape."""
-        raise NotImplementedError(f"{type(self).__name__} does not read tokens")
+    def all_tables(self) -> tuple[nn.Parameter, ...]:
+        """The tables, and last that of pairs of tokens where the bias has one."""
+        return self.tables()
 
-    def token_table(self) -> nn.Parameter:
-        """Learned vectors of pairs of tokens: [H, n, E]."""
-        raise NotImplementedError(f"{type(self).__name__} does not read tokens")
-
-    def token_index(self, query: Tensor, key: Tensor) -> Tensor:
-        """Index of each pair into `token_table`; query, key: classes, int64, that broadcast."""
-        raise NotImplementedError(f"{type(self).__name__} does not read tokens")
-
-    def forward(
-        self,
-        q: Tensor,
-        index: tuple[Tensor, ...],
-        query_classes: Tensor | None = None,
-        key_classes: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, q: Tensor, index: tuple[Tensor, ...]) -> Tensor:
         """Bias of each pair before the scaling: q [B, H, Q, E] -> [B, H, Q, K].
 
-        index: `index` of the pairs, [Q, K] a table. query_classes [B, Q] and key_classes [B, K] of
-        the tokens, where the bias reads them.
+        index: `index` of the pairs, [Q, K] a table.
         """
-        if query_classes is not None and key_classes is not None:
-            of_tokens = self.token_index(query_classes.unsqueeze(2), key_classes.unsqueeze(1))
-            index = (*index, of_tokens.unsqueeze(1))  # [B, 1, Q, K]
         chosen = [
             logits.gather(-1, chosen.expand(*logits.shape[:3], -1))
             for logits, chosen in zip(self.logits(q), index, strict=False)
@@ -66,11 +40,8 @@ class RelativeBias(nn.Module, ABC):
         return sum(chosen[1:], chosen[0])
 
     def logits(self, q: Tensor) -> tuple[Tensor, ...]:
-        """Logits of all vectors of each table: q [B, H, Q, E] -> [B, H, Q, n] each.
-
-        The table of tokens is the last one.
-        """
-        tables = (*self.tables(), self.token_table()) if self.uses_token_ids else self.tables()
+        """Logits of all vectors of each of `all_tables`: q [B, H, Q, E] -> [B, H, Q, n] each."""
+        tables = self.all_tables()
         if len(tables) == 1:
             return (logits_of_vectors(q, tables[0]),)
         logits = logits_of_vectors(q, torch.cat(tables, dim=1))  # one product
@@ -91,6 +62,35 @@ class RelativeBias(nn.Module, ABC):
         ]
         vectors = sum(chosen[1:], chosen[0])  # [T, n, H E]
         return rearrange(vectors, "t n (h e) -> h t n e", h=first.shape[0])
+
+
+class TokenBias(RelativeBias):
+    """A bias with a vector more, chosen by the classes of the query's and of the key's token."""
+
+    n_token_classes: int
+    """M: number of classes of tokens."""
+
+    @abstractmethod
+    def token_classes(self, token_ids: Tensor) -> Tensor:
+        """Classes of tokens, which the cache keeps: int64, same shape."""
+
+    @abstractmethod
+    def token_table(self) -> nn.Parameter:
+        """Learned vectors of pairs of tokens: [H, n, E]."""
+
+    @abstractmethod
+    def token_index(self, query: Tensor, key: Tensor) -> Tensor:
+        """Index of each pair into `token_table`; query, key: classes, int64, that broadcast."""
+
+    def all_tables(self) -> tuple[nn.Parameter, ...]:
+        return (*self.tables(), self.token_table())
+
+    def forward(self, q: Tensor, index: tuple[Tensor, ...], *classes: Tensor) -> Tensor:
+        """As in `RelativeBias`; classes: of the queries [B, Q] and the keys [B, K], or none."""
+        if classes:
+            of_tokens = self.token_index(classes[0].unsqueeze(2), classes[1].unsqueeze(1))
+            index = (*index, of_tokens.unsqueeze(1))  # [B, 1, Q, K]
+        return super().forward(q, index)
 
     def token_features(self, q: Tensor, k: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
         """q and k [B, H, L, E] with M more features, so that q k^T holds the logits of tokens.

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from triptych.core.attention.backends.flex import attend_by_flex, flex_serves
 from triptych.core.attention.backends.tiled import attend_in_tiles
 from triptych.core.attention.mask import MaskPattern, Windows
-from triptych.core.attention.relative_bias import RelativeBias
+from triptych.core.attention.relative_bias import RelativeBias, TokenBias
 
 
 def attend(
@@ -48,7 +48,7 @@ def attend(
         return attend_by_flex(pattern, bias, q, k, v, token_classes=token_classes, real=real)
     windows = pattern.windows
     if windows is None or bias is not None:
-        if bias is not None and token_classes is not None:
+        if isinstance(bias, TokenBias) and token_classes is not None:
             q, k = bias.token_features(q, k, token_classes)
         return attend_in_tiles(pattern, bias, q, k, v, real=real, dropout=dropout)
     if windows_pay(windows, length):

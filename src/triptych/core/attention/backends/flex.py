@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from triptych.core.attention.mask import MaskPattern
-from triptych.core.attention.relative_bias import RelativeBias
+from triptych.core.attention.relative_bias import RelativeBias, TokenBias
 
 SMALLEST_HEAD = 16
 """Features of a head below which PyTorch compiles no kernel."""
@@ -51,7 +51,7 @@ def attend_by_flex(
     def score_mod(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
         if bias is not None:
             chosen = bias.index(q_idx, kv_idx)
-            if token_classes is not None:
+            if isinstance(bias, TokenBias) and token_classes is not None:
                 classes = token_classes[b, q_idx], token_classes[b, kv_idx]
                 chosen = (*chosen, bias.token_index(*classes))
             for term, index in zip(logits, chosen, strict=True):
