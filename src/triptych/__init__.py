@@ -29,12 +29,10 @@ def load(
     import of another package.
     Raises UserError for a missing, truncated or foreign file.
     """
-    from triptych import domains, pretrained
+    from triptych import domains
     from triptych.errors import UserError
     from triptych.training.run.checkpoint import check_domain, read_checkpoint
 
-    if isinstance(checkpoint, str) and checkpoint.startswith(pretrained.PREFIX):
-        checkpoint = pretrained.find(checkpoint)
     content = read_checkpoint(checkpoint)
     name = content["triptych"]["domain"]
     if domain is not None:

@@ -73,17 +73,19 @@ def test_the_probabilities_of_all_sequences_sum_to_one() -> None:
 
 
 @pytest.mark.parametrize("prefix", [0, 3])
-@pytest.mark.parametrize("before", [False, True])
-def test_decoding_predicts_what_a_pass_predicts(prefix: int, before: bool) -> None:
+@pytest.mark.parametrize(("before", "at_once"), [(False, True), (True, False)])
+def test_decoding_predicts_what_a_pass_predicts(prefix: int, before: bool, at_once: bool) -> None:
     model, (values, previous) = averaged(), examples()
     given = previous if before else None
     condition = Condition(torch.randn(4, 1, D).double())
     expected = model(values, given, condition)
     state = model.init_state(4, LENGTH, condition=condition)
     parts = [model.prefill(values[:, :prefix], state, given)]
-    for t in range(prefix + 1, LENGTH):
-        view = model.state_view(state, t + 1)
-        parts.append(model.step(values[:, t - 1 : t], torch.tensor([t]), view)[:, 0])
+    later = torch.arange(prefix + 1, LENGTH)
+    contexts = model.step_contexts(later, state) if at_once else [None] * len(later)
+    for t, context in zip(later, contexts, strict=True):
+        view = state if at_once else model.state_view(state, int(t) + 1)
+        parts.append(model.step(values[:, t - 1 : t], t.view(1), view, context)[:, 0])
     torch.testing.assert_close(torch.stack(parts, dim=1), expected[:, prefix:], **EXACT)
 
 

@@ -36,6 +36,10 @@ def image(seed: int, shape: tuple[int, int, int] = (3, 4, 1), **sizes: object) -
     return model
 
 
+def images_of(pixels: torch.Tensor) -> np.ndarray:
+    return pixels.numpy().astype(np.uint8)
+
+
 @pytest.mark.parametrize("tokenizer", [ChoraleTokenizer(), EventTokenizer(), RemiTokenizer()])
 def test_a_transposition_maps_pitches_and_nothing_else(tokenizer: MusicTokenizer) -> None:
     pitches = tokenizer.id_pitches
@@ -96,6 +100,8 @@ def test_music_is_sampled_and_completed_from_an_average() -> None:
         for piece in (completed[0], pieces[0])
     )
     assert soprano == given
+    with pytest.raises(UserError, match="no attention weights"):
+        averaged.attention(primer=pieces[0])
 
 
 def test_images_of_an_average() -> None:
@@ -113,9 +119,11 @@ def test_images_of_an_average() -> None:
         found = averaged.full_model.nll(pixels, labels)
     torch.testing.assert_close(found, expected)
     assert averaged.sample(2).shape == (2, 3, 4, 1)
+    with pytest.raises(UserError, match="no attention weights"):
+        averaged.attention(images_of(pixels)[0], [(1, 1)])
     filled = np.zeros((3, 4), bool)
     filled[:1] = True
-    images = pixels.numpy().astype(np.uint8)
+    images = images_of(pixels)
     completed = averaged.complete(images, filled, labels=labels.tolist(), passes=2)
     assert np.array_equal(completed[:, 0, 1:], images[:, 1:])
 

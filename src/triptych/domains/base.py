@@ -107,18 +107,14 @@ class TrainedModel(ABC):
         version of Triptych does not read, and for weights of another model than the settings'.
         """
         from triptych.training.engine.devices import device_named
-        from triptych.training.finetune.lora import ADAPTERS, merge_adapters
-        from triptych.training.run.checkpoint import core_weights
+        from triptych.training.run.checkpoint import core_weights, merged_weights
 
         header = checkpoint["triptych"]
         settings = cls.settings_class.from_header(header)
         vocabulary = cls.read_vocabulary(header["vocabulary"])
         model = settings.build_model(vocabulary)
-        weights = core_weights(checkpoint["state_dict"])
-        if any(name.endswith(ADAPTERS) for name in weights):
-            weights = merge_adapters(weights, settings.lora_alpha)
         try:
-            model.load_state_dict(weights)
+            model.load_state_dict(core_weights(merged_weights(checkpoint)))
         except RuntimeError as error:  # its first line names the class alone
             why = " ".join(str(error).split()).partition(": ")[2]
             raise UserError(
@@ -174,42 +170,18 @@ class TrainedModel(ABC):
         """Return a model whose probabilities are the mean of those of this and other models.
 
         With symmetries, arguments of `token_maps`, the mean is over the maps of each model too; see
-        `core.models.averaged`. Raises UserError for models that do not predict the same values, and
-        for those that are not autoregressive with a categorical head.
+        `core.models.averaged`. Raises UserError for models that do not predict the same values, for
+        those that are not autoregressive with a categorical head, and for symmetries that the
+        domain does not have.
         """
-        from triptych.core.heads import CategoricalHead
-        from triptych.core.models import averaged
-        from triptych.core.models.base import AutoregressiveModel
-        from triptych.core.models.encoder_decoder import SequenceToSequence
+        from triptych.domains.several import average
 
-        cores: list[Any] = []
-        models = (self, *others)
-        for model in models:
-            core: Any = model.full_model.get_submodule(model.core)
-            head = getattr(core, "head", None)
-            if not (isinstance(core, AutoregressiveModel) and isinstance(head, CategoricalHead)):
-                raise UserError(
-                    f"{model.name} cannot be averaged; expected an autoregressive model with a "
-                    "categorical head"
-                )
-            if differing := self.differing(model):
-                raise UserError(
-                    f"{self.name} and {model.name} cannot be averaged: their {differing[0]} differs"
-                )
-            cores.append(core)
-        if isinstance(cores[0], SequenceToSequence):
-            core = averaged.AveragedTranslator(cores)
-        else:
-            maps = self.token_maps(**symmetries)
-            members = [core for core in cores for _ in maps]
-            core = averaged.AveragedDecoder(members, maps * len(cores))
-        whole = copy.deepcopy(self.full_model, {id(cores[0]): core})  # with it in place of the own
-        other = type(self)(self.settings, whole, self.vocabulary)
-        other.name = " and ".join(model.name for model in models)
-        other.averaged_from, other.symmetries = models, symmetries
-        given = vars(self).keys() & {"header", "data_settings"}
-        vars(other).update({name: getattr(self, name) for name in given})
-        return other
+        return average([self, *others], symmetries)
+
+    def needs_one_model(self, what: str) -> None:
+        """Raise UserError for an average of models, which has no `what`."""
+        if self.averaged_from:
+            raise UserError(f"the mean of probabilities has no {what}; expected a single model")
 
     def differing(self, other: TrainedModel) -> list[str]:
         """Return the names in `predicts` whose values another model does not share."""
@@ -220,8 +192,7 @@ class TrainedModel(ABC):
         """Return what models must have in common for `averaged`, by name."""
         settings = {f.name: getattr(self.settings, f.name) for f in fields(self.settings)}
         vocabulary = getattr(self, "header", {}).get("vocabulary")
-        of_weights = {"model", "lora_alpha"}
-        others = {name: value for name, value in settings.items() if name not in of_weights}
+        others = {name: value for name, value in settings.items() if name != "model"}
         return {"domain": self.domain, "vocabulary": vocabulary, **others}
 
     def token_maps(self) -> list[Tensor | None]:
@@ -364,7 +335,7 @@ class Domain:
         vocabulary: that of the checkpoint whose weights initialise the run; None for a new one.
         Raises UserError for missing data, and for settings and teachers that do not fit.
         """
-        from triptych.domains.teachers import add_teachers, read_teachers
+        from triptych.domains.several import add_teachers, read_teachers
 
         prepared: tuple[TrainingModule, ResumableLoader, FixedBatches]
         teachers = read_teachers(self, config)  # before the data, which may take minutes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from triptych.core.heads import GivenLogits, at_least_float32
 from triptych.core.models.base import NO_CONDITION, AutoregressiveModel, Condition
+from triptych.core.models.decoder_only import CausalModel
 from triptych.core.models.encoder_decoder import AttentionWeights, SequenceToSequence
-from triptych.core.state import DecodingState, StepContext
+from triptych.core.state import DecodingState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +71,6 @@ class Averaged(AutoregressiveModel):
                 f"first one no map; got {sorted(sizes)} tokens"
             )
         self.members: Any = nn.ModuleList(members)
-        self.is_mapped = [map_ is not None for map_ in maps]
         device = next(members[0].parameters()).device
         same = torch.arange(size, device=device)  # [V]
         table = torch.stack([same if map_ is None else map_.to(device) for map_ in maps])
@@ -89,7 +89,7 @@ class Averaged(AutoregressiveModel):
     ) -> AveragedState:
         states = [
             member.init_state(batch, max_length, lookahead=lookahead, condition=part)
-            for member, part in zip(self.members, self._parts(condition), strict=True)
+            for member, part in zip(self.members, self._conditions(condition), strict=True)
         ]
         shape = batch, 1 + max_length + lookahead, len(states)
         reads = torch.ones(shape, dtype=torch.bool, device=self.maps.device)
@@ -101,49 +101,52 @@ class Averaged(AutoregressiveModel):
         assert isinstance(state, AveragedState)
         reads = self._reads(values, previous)  # [B, P + 1, K]
         state.own[:, 1 : 1 + reads.shape[1]] = reads
+        readers = zip(self._readers(values, previous), state.parts, strict=True)
         parameters = (
-            member.prefill(self._tokens(k, values), part, self._before(k, previous))
-            for k, (member, part) in enumerate(zip(self.members, state.parts, strict=True))
+            member.prefill(tokens, part, before) for (member, tokens, before), part in readers
         )
         return self._mean(parameters, reads[:, -1])  # [B, V]
 
     def step(
-        self,
-        values: Tensor,
-        positions: Tensor,
-        state: DecodingState[Any],
-        context: StepContext | None = None,
+        self, values: Tensor, positions: Tensor, state: DecodingState[Any], context: Any = None
     ) -> Tensor:
         assert isinstance(state, AveragedState)
         before = state.own.index_select(1, positions[:1])  # [B, 1, K]
         reads = before & self._has(values).cumprod(1).bool()  # [B, P, K]
         state.own.index_copy_(1, positions + 1, reads)
+        contexts = [None] * len(state.parts) if context is None else context
+        readers = zip(self._readers(values), state.parts, contexts, strict=True)
         parameters = (
-            member.step(self._tokens(k, values), positions, part)
-            for k, (member, part) in enumerate(zip(self.members, state.parts, strict=True))
+            member.step(tokens, positions, part, own) for (member, tokens, _), part, own in readers
         )
         return self._mean(parameters, reads)  # [B, P, V]
+
+    def step_contexts(self, positions: Tensor, state: DecodingState[Any]) -> list[Any]:
+        assert isinstance(state, AveragedState)
+        pairs = zip(self.members, state.parts, strict=True)
+        of_members = (member.step_contexts(positions, part) for member, part in pairs)
+        return list(zip(*of_members, strict=True))
 
     def state_view(self, state: DecodingState[Any], length: int) -> DecodingState[Any]:
         assert isinstance(state, AveragedState)
         pairs = zip(self.members, state.parts, strict=True)
         return replace(state, parts=[member.state_view(part, length) for member, part in pairs])
 
-    def _parts(self, condition: Condition) -> Sequence[Condition]:
+    def _conditions(self, condition: Condition) -> Sequence[Condition]:
         """The condition of each member."""
         if isinstance(condition, AveragedCondition):
             return condition.parts
         return [condition] * len(self.members)
 
-    def _tokens(self, k: int, values: Tensor) -> Tensor:
-        """The tokens of member k, any one where it has none."""
-        return self.maps[k][values].clamp(min=0) if self.is_mapped[k] else values
-
-    def _before(self, k: int, previous: Tensor | None) -> Tensor | None:
-        """The value before the first one as member k reads it, -1 for none."""
-        if previous is None:
-            return None
-        return torch.where(previous < 0, previous, self._tokens(k, previous.clamp(min=0)))
+    def _readers(
+        self, values: Tensor, previous: Tensor | None = None
+    ) -> Iterator[tuple[Any, Tensor, Tensor | None]]:
+        """Each member, and the values and the one before them in its tokens, any for none."""
+        for member, tokens in zip(self.members, self.maps.clamp(min=0), strict=True):
+            before = previous
+            if previous is not None:
+                before = torch.where(previous < 0, previous, tokens[previous.clamp(min=0)])
+            yield member, tokens[values], before
 
     def _has(self, values: Tensor) -> Tensor:
         """Whether each member has a token for the values [B, P]: bool [B, P, K]."""
@@ -161,48 +164,33 @@ class Averaged(AutoregressiveModel):
         reads: bool [..., K], which members predict.
         """
         total: Tensor | None = None
-        for k, logits in enumerate(parameters):
-            logits = at_least_float32(logits)
-            if self.is_mapped[k]:
-                tokens = self.maps[k]  # [V]
-                logits = logits.index_select(-1, tokens.clamp(min=0))  # [..., V]
-                logits = logits.masked_fill(tokens < 0, -torch.inf)
-            log_p = logits.log_softmax(-1).masked_fill(~reads[..., k : k + 1], -torch.inf)
+        for k, (logits, tokens) in enumerate(zip(parameters, self.maps, strict=True)):
+            own = at_least_float32(logits).index_select(-1, tokens.clamp(min=0))  # [..., V]
+            log_p = own.masked_fill(tokens < 0, -torch.inf).log_softmax(-1)
+            log_p = log_p.masked_fill(~reads[..., k : k + 1], -torch.inf)
             total = log_p if total is None else torch.logaddexp(total, log_p)
         assert total is not None
         return total - reads.sum(-1, keepdim=True).to(total.dtype).log()
 
 
-class AveragedDecoder(Averaged):
-    """The mean of decoder-only models; their interface is that of `DecoderOnly`."""
+class AveragedDecoder(Averaged, CausalModel):
+    """The mean of models of values given a condition; features are log-probabilities [B, L, V]."""
 
     def features(
         self, values: Tensor, previous: Tensor | None = None, condition: Condition = NO_CONDITION
     ) -> Tensor:
-        """Log-probabilities of every value: [B, L, V]; arguments as in `DecoderOnly`."""
-        parameters = (
-            member(self._tokens(k, values), self._before(k, previous), part)
-            for k, (member, part) in enumerate(
-                zip(self.members, self._parts(condition), strict=True)
-            )
-        )
+        readers = zip(self._readers(values, previous), self._conditions(condition), strict=True)
+        parameters = (member(tokens, before, part) for (member, tokens, before), part in readers)
         return self._mean(parameters, self._reads(values[:, :-1], previous))
 
-    forward = features
-
-    def nll(
-        self, values: Tensor, previous: Tensor | None = None, condition: Condition = NO_CONDITION
-    ) -> Tensor:
-        """Negative log-likelihood of each position, in nats: [B, L]."""
-        return self.head.nll(self(values, previous, condition), values)
-
     def condition(self, *inputs: Any) -> AveragedCondition:
-        """The conditions that the members make of the same inputs."""
         return AveragedCondition(parts=tuple(member.condition(*inputs) for member in self.members))
 
 
 class AveragedTranslator(Averaged, SequenceToSequence):
-    """The mean of models of a target given a source, of the same vocabularies; without maps."""
+    """The mean of models of a target given a source; features are log-probabilities [B, L, V]."""
+
+    n_layers = 0
 
     def __init__(self, members: Sequence[SequenceToSequence]) -> None:
         super().__init__(members)
@@ -211,7 +199,6 @@ class AveragedTranslator(Averaged, SequenceToSequence):
     def features(
         self, source: Tensor, source_padding: Tensor | None, target_input: Tensor
     ) -> Tensor:
-        """Log-probabilities [B, L, V], which the head leaves as they are."""
         parameters = (member(source, source_padding, target_input) for member in self.members)
         return self._mean(parameters, self._has(target_input))
 
@@ -221,10 +208,6 @@ class AveragedTranslator(Averaged, SequenceToSequence):
 
     def bytes_per_position(self) -> int:
         return sum(member.bytes_per_position() for member in self.members)
-
-    @property
-    def n_layers(self) -> int:
-        return 0
 
     def attention(
         self, source: Tensor, target_input: Tensor, layer: int | None = None

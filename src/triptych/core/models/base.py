@@ -116,11 +116,7 @@ class AutoregressiveModel(nn.Module, ABC):
 
     @abstractmethod
     def step(
-        self,
-        values: Tensor,
-        positions: Tensor,
-        state: DecodingState[Any],
-        context: StepContext | None = None,
+        self, values: Tensor, positions: Tensor, state: DecodingState[Any], context: Any = None
     ) -> Tensor:
         """Read the values before P consecutive positions and predict the values at them.
 
@@ -129,9 +125,7 @@ class AutoregressiveModel(nn.Module, ABC):
         context: the element of `step_contexts` for a single position -> [B, P, Z].
         """
 
-    def step_contexts(
-        self, positions: Tensor, state: DecodingState[Any]
-    ) -> Sequence[StepContext | None]:
+    def step_contexts(self, positions: Tensor, state: DecodingState[Any]) -> Sequence[Any]:
         """Contexts of R steps of one position each, int64 [R], computed at once; None if unused."""
         return [None] * len(positions)
 
@@ -198,6 +192,12 @@ class TransformerModel(AutoregressiveModel):
     def bytes_per_position(self) -> int:
         """Size of the cache of one position of one row, in bytes."""
         return sum(tensor.nbytes for tensor in tensors_of(self.decoder.init_state(1, 1)))
+
+
+def added(*vectors: Tensor | None) -> Tensor | None:
+    """The sum of vectors [B, 1, D] or [B, L, D] without those that are None; None for none."""
+    given = [each for each in vectors if each is not None]
+    return sum(given[1:], given[0]) if given else None
 
 
 def inverted(padding: Tensor | None) -> Tensor | None:

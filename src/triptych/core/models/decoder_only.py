@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import replace
 from typing import Any
 
@@ -10,12 +11,49 @@ from torch import Tensor, nn
 
 from triptych.core.embeddings import ValueEmbedding
 from triptych.core.heads import Head
-from triptych.core.models.base import NO_CONDITION, Condition, Conditioner, TransformerModel
+from triptych.core.models.base import (
+    NO_CONDITION,
+    AutoregressiveModel,
+    Condition,
+    Conditioner,
+    TransformerModel,
+)
 from triptych.core.state import NO_CONTEXT, DecodingState, ForwardContext
 from triptych.core.transformer import Stack
 
 
-class DecoderOnly(TransformerModel):
+class CausalModel(AutoregressiveModel):
+    """p(values | condition); a training pass predicts every value from those before it.
+
+    Values are int64 [B, L, *value_shape]; previous: int64 [B], the value before the first one, -1
+    for none (the default).
+    """
+
+    @abstractmethod
+    def features(
+        self, values: Tensor, previous: Tensor | None = None, condition: Condition = NO_CONDITION
+    ) -> Tensor:
+        """The output from which the head predicts every value: [B, L, D]."""
+
+    @abstractmethod
+    def condition(self, *inputs: Any) -> Condition:
+        """What the model makes of the inputs of its condition."""
+
+    def forward(
+        self, values: Tensor, previous: Tensor | None = None, condition: Condition = NO_CONDITION
+    ) -> Tensor:
+        """Parameters of the head that predict every value: [B, L, Z]."""
+        parameters: Tensor = self.head(self.features(values, previous, condition))  # [B, L, Z]
+        return parameters
+
+    def nll(
+        self, values: Tensor, previous: Tensor | None = None, condition: Condition = NO_CONDITION
+    ) -> Tensor:
+        """Negative log-likelihood of each position, in nats: [B, L]."""
+        return self.head.losses(self.features(values, previous, condition), values)
+
+
+class DecoderOnly(TransformerModel, CausalModel):
     """p(x_0, ..., x_{L-1}) as a product over positions of p(x_t | x_0, ..., x_{t-1}).
 
     The input at position t is the value at t-1; at position 0 it is a learned start vector, or the
@@ -55,34 +93,16 @@ class DecoderOnly(TransformerModel):
                 "attention that reads token ids needs one token per position, not a whole pixel"
             )
 
-    def forward(
-        self, values: Tensor, previous: Tensor | None = None, condition: Condition = NO_CONDITION
-    ) -> Tensor:
-        """Parameters of the head that predict every value: [B, L, Z].
-
-        previous: int64 [B], the value before the first one, -1 for none (the default).
-        """
-        parameters: Tensor = self.head(self.features(values, previous, condition))  # [B, L, Z]
-        return parameters
-
     def features(
         self, values: Tensor, previous: Tensor | None = None, condition: Condition = NO_CONDITION
     ) -> Tensor:
-        """The decoder's output, from which the head predicts every value: [B, L, D]."""
         kept = self.conditioner.start(condition, *values.shape[:2])
         context = ForwardContext(memory=condition.memory)
         x, context = self._inputs(values[:, :-1], previous, kept, context)  # [B, L, D]
         features: Tensor = self.decoder(x, context)  # [B, L, D]
         return features
 
-    def nll(
-        self, values: Tensor, previous: Tensor | None = None, condition: Condition = NO_CONDITION
-    ) -> Tensor:
-        """Negative log-likelihood of each position, in nats: [B, L]."""
-        return self.head.losses(self.features(values, previous, condition), values)
-
     def condition(self, *inputs: Any) -> Condition:
-        """What the conditioner makes of its inputs."""
         condition: Condition = self.conditioner(*inputs)
         return condition
 

@@ -22,6 +22,8 @@ class Config(RunSettings):
     """Learning rate of the discriminator, as a multiple of optim.learning_rate, which is the
     generator's."""
 
+    opening = GanSettings
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.optim.optimizer.needs_blocks or self.optim.schedule.needs_width:
@@ -31,6 +33,3 @@ class Config(RunSettings):
             )
         if self.run.compute.compile:
             raise ValueError("run.compute.compile is true, which a GAN does not support")
-
-    def model_settings(self) -> GanSettings:
-        return GanSettings(self.model, lora_alpha=self.run.finetune.lora_alpha)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from triptych.core.models.base import Condition, Conditioner
+from triptych.core.models.base import NO_CONDITION, Condition, Conditioner, added
 from triptych.core.models.encoder_only import SequenceEncoder
 from triptych.core.positions import GenerationOrder
 from triptych.core.state import Memory
@@ -50,35 +50,34 @@ class ImageConditioner(Conditioner):
         if (small is None) != (self.small is None):
             raise ValueError("a small image is needed exactly by a model of super-resolution")
         vectors = None if self.classes is None else self.classes(labels).unsqueeze(1)  # [B, 1, D]
+        told = None
         if self.transformations is not None and transformation is not None:
             known = transformation < self.transformations.num_embeddings  # [B]
             told = self.transformations(transformation * known).unsqueeze(1)  # [B, 1, D]
-            vectors = told if vectors is None else vectors + told  # [B, 1, D]
-        if self.small is None:
-            return Condition(vectors)
-        memory, aligned = self.small(small)
-        return Condition(aligned if vectors is None else vectors + aligned, Memory(memory))
+        of_small = NO_CONDITION if self.small is None else self.small(small)
+        return Condition(added(vectors, told, of_small.vectors), of_small.memory)
 
     def start(self, condition: Condition, batch: int, length: int) -> Inputs:
         values = None if self.above is None else self.above.no_values(batch, length)
         return Inputs(condition.vectors, values)
 
     def first_vectors(self, values: Tensor, kept: Inputs) -> Tensor | None:
-        vectors = super().first_vectors(values, kept.condition)
-        if self.above is None or kept.values is None:
-            return vectors
-        n = values.shape[1]
-        kept.values[:, :n] = values
-        above: Tensor = self.above(kept.values, torch.arange(n + 1, device=values.device))
-        return above if vectors is None else vectors + above  # [B, P + 1, D]
+        read = torch.arange(values.shape[1] + 1, device=values.device)  # [P + 1], 0 reads nothing
+        above = self._above(values, read[1:], read, kept.values)
+        return added(super().first_vectors(values, kept.condition), above)  # [B, P + 1, D]
 
     def step_vectors(self, values: Tensor, positions: Tensor, kept: Inputs) -> Tensor | None:
-        vectors = super().step_vectors(values, positions, kept.condition)
-        if self.above is None or kept.values is None:
-            return vectors
-        so_far = kept.values.index_copy_(1, positions - 1, values)
-        above: Tensor = self.above(so_far, positions)
-        return above if vectors is None else vectors + above  # [B, P, D]
+        above = self._above(values, positions, positions, kept.values)
+        return added(super().step_vectors(values, positions, kept.condition), above)  # [B, P, D]
+
+    def _above(
+        self, values: Tensor, after: Tensor, positions: Tensor, kept: Tensor | None
+    ) -> Tensor | None:
+        """Vectors of positions int64 [P], once the values [B, Q] are kept; after: them, [Q]."""
+        if self.above is None or kept is None:
+            return None
+        vectors: Tensor = self.above(kept.index_copy_(1, after - 1, values), positions)
+        return vectors  # [B, P, D]
 
 
 def transformed(pixels: Tensor, transformation: Tensor) -> Tensor:
@@ -115,10 +114,10 @@ class SmallImage(nn.Module):
 
     pixel: Tensor  # int64 [L], pixel of the small image that covers each position
 
-    def forward(self, small: Tensor) -> tuple[Tensor, Tensor]:
-        """uint8 [B, h, w, C] -> a vector of each of its pixels [B, h w, D], and of positions."""
+    def forward(self, small: Tensor) -> Condition:
+        """uint8 [B, h, w, C] -> vectors of positions [B, L, D], and the memory [B, h w, D]."""
         features: Tensor = self.encoder(small.long().flatten(1, 2))  # [B, h w, D]
-        return features, self.aligned(features).index_select(1, self.pixel)  # [B, L, D]
+        return Condition(self.aligned(features).index_select(1, self.pixel), Memory(features))
 
 
 class PixelsAbove(nn.Module):

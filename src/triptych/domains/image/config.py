@@ -18,5 +18,4 @@ class Config(RunSettings):
     model: ModelConfig = field(default_factory=ModelConfig)
     """Transformer, output distribution and classes."""
 
-    def model_settings(self) -> ImageSettings:
-        return ImageSettings(self.model, lora_alpha=self.run.finetune.lora_alpha)
+    opening = ImageSettings

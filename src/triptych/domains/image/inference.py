@@ -274,6 +274,7 @@ class ImageModel(ImageScores, TrainedModel):
         [H, W, C]. label: class of the image, default 0. layer: from 1, None for the last. head:
         from 1, None for the mean of all heads.
         """
+        self.needs_one_model("attention weights")
         model = self.full_model
         labels = torch.tensor([label or 0]) if model.n_classes else None
         layer = layer or self.settings.model.transformer.n_layers

@@ -65,5 +65,4 @@ class Config(RunSettings):
             self.model,
             self.task,
             max_length=self.data.max_length,
-            lora_alpha=self.run.finetune.lora_alpha,
         )

@@ -86,5 +86,4 @@ class Config(RunSettings):
             self.model,
             sequence_length=self.data.sequence_length,
             overlap=self.data.overlap,
-            lora_alpha=self.run.finetune.lora_alpha,
         )

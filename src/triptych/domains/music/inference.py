@@ -151,6 +151,7 @@ class MusicModel(MusicEvaluation):
         Arguments as in `MusicAttentionOptions`. Raises UserError for a layer, head or note that
         does not exist and for a primer that cannot be read.
         """
+        self.needs_one_model("attention weights")
         sizes = self.settings.model.transformer
         check_layer_and_head(layer, head, n_layers=sizes.n_layers, n_heads=sizes.n_heads)
         model, settings = self.full_model, self.settings

@@ -90,5 +90,4 @@ class Config(RunSettings):
             summaries=source.targets == "summaries",
             max_length=self.data.max_length,
             example=source.example(),
-            lora_alpha=self.run.finetune.lora_alpha,
         )

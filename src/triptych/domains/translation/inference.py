@@ -219,6 +219,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         layer: from 1, one that encoder and decoder both have; None for the last of each. head: from
         1, None for the mean of all heads. Raises UserError for a layer or head that does not exist.
         """
+        self.needs_one_model("attention weights")
         model = self.full_model
         check_layer_and_head(
             layer,

@@ -61,8 +61,7 @@ class TrainingModule(pl.LightningModule, ABC):
     def __init__(self, model: nn.Module, config: RunSettings, vocabulary: Any) -> None:
         super().__init__()
         restrict_training(model, config)
-        predicts = type(self).predictions is not TrainingModule.predictions
-        config.optim.objective.check(model, predicts=predicts)
+        config.optim.objective.check(model, predicts=self.predictions is not None)
         self.model = model
         self.teachers: list[nn.Module] = []
         """Models of `optim.objective.distillation`; in a list nothing trains or saves them."""
@@ -121,16 +120,13 @@ class TrainingModule(pl.LightningModule, ABC):
             f"run.start.word_vectors is set, and models of the domain {self.domain} read no words"
         )
 
-    def predictions(self, model: Any, batch: Any) -> Predictions:
-        """Return what a pass of a model, this one or a teacher, predicts of a batch.
-
-        The one method of the objective that a domain has; a domain of another kind of loss replaces
-        `training_loss`.
-        """
-        raise NotImplementedError
+    predictions: Callable[[Any, Any], Predictions] | None = None
+    """Returns what a pass of a model, this one or a teacher, predicts of a batch; None for a domain
+    of another kind of loss, which has a `training_loss` of its own."""
 
     def training_loss(self, batch: Any) -> tuple[Tensor, Tensor | int]:
         """Return the objective, a mean over the targets without padding, and their number."""
+        assert self.predictions is not None
         loss = self.optim.objective.training_loss
         return loss(self.predictions, self.model, batch, self.teachers)
 

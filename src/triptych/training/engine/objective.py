@@ -126,7 +126,9 @@ class ObjectiveConfig(Checked):
                 apart = mean([divergence(teacher, each, temperature) for each in own])
                 loss = (1 - weight) * loss + weight * temperature**2 * apart
             if n_own == 2:
-                loss = loss + self.r_drop / 2 * two_way_divergence(*own)
+                p, q = (at_least_float32(each).softmax(-1) for each in own)  # [..., V]
+                both = divergence(p, own[1], 1.0) + divergence(q, own[0], 1.0)
+                loss = loss + self.r_drop / 2 * both  # 2106.14448, equation 2
             return loss
 
         rows = [each.features for each in further]
@@ -151,19 +153,10 @@ def softened(logits: Sequence[Tensor], temperature: float) -> Tensor:
     return (p.log() / temperature).softmax(-1)  # [..., V]
 
 
-def divergence(teacher: Tensor, logits: Tensor, temperature: float) -> Tensor:
-    """Return KL(teacher || student) at each target, in nats: two tensors [..., V] -> [...].
+def divergence(p: Tensor, logits: Tensor, temperature: float) -> Tensor:
+    """Return KL(p || q) at each target, in nats: two tensors [..., V] -> [...].
 
-    logits: of the student, taken at the temperature; teacher: probabilities.
+    logits: of q, at the temperature.
     """
     log_q = (at_least_float32(logits) / temperature).log_softmax(-1)  # [..., V]
-    return F.kl_div(log_q, teacher, reduction="none").sum(-1)  # [...]
-
-
-def two_way_divergence(first: Tensor, second: Tensor) -> Tensor:
-    """Return KL(p || q) + KL(q || p) at each target, in nats: two logits [..., V] -> [...].
-
-    Liang et al. 2021, 2106.14448, equation 2, has half of it.
-    """
-    log_p, log_q = (at_least_float32(each).log_softmax(-1) for each in (first, second))
-    return ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(-1)  # [...]
+    return F.kl_div(log_q, p, reduction="none").sum(-1)  # [...]

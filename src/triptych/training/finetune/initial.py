@@ -9,18 +9,17 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from triptych import pretrained
 from triptych.config.schema import to_plain
 from triptych.errors import UserError
 from triptych.training.callbacks.progress import say
 from triptych.training.engine.module import TrainingModule
-from triptych.training.finetune.lora import is_adapter, merge_adapters
+from triptych.training.finetune.lora import is_adapter
 from triptych.training.finetune.parts import check_parts
 from triptych.training.finetune.rows import RowMap, place_vectors, with_rows
 from triptych.training.run.checkpoint import (
-    ModelSettings,
     check_domain,
     core_weights,
+    merged_weights,
     read_checkpoint,
 )
 from triptych.training.run.resume import (
@@ -94,8 +93,7 @@ def read_initial(name: str, *, domain: str, settings: Mapping[str, Any]) -> dict
     Raises UserError if there is none, or if its domain or a size of its model differs (another
     n_heads would fit the weights).
     """
-    path = pretrained.find(name) if name.startswith(pretrained.PREFIX) else Path(name)
-    content = read_checkpoint(path)
+    content = read_checkpoint(name)
     header = content["triptych"]
     check_domain(header, domain, f"{OPTION} {name}")
     sizes = [
@@ -105,8 +103,7 @@ def read_initial(name: str, *, domain: str, settings: Mapping[str, Any]) -> dict
     ]
     if sizes:
         raise UserError(f"{OPTION} is {name}, a model of other sizes: {listed(sizes)}")
-    alpha = header.get("lora_alpha", ModelSettings.lora_alpha)
-    return {**content, "state_dict": merge_adapters(content["state_dict"], alpha)}
+    return {**content, "state_dict": merged_weights(content)}
 
 
 def initialize_from(task: TrainingModule, content: dict[str, Any]) -> None:

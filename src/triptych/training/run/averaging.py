@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from triptych.errors import UserError
-from triptych.training.finetune.lora import merge_adapters
-from triptych.training.run.checkpoint import NEEDED, ModelSettings, read_checkpoint
+from triptych.training.run.checkpoint import NEEDED, merged_weights, read_checkpoint
 
 
 def average_weights(checkpoints: Sequence[Path]) -> dict[str, Any]:
@@ -28,10 +27,7 @@ def average_weights(checkpoints: Sequence[Path]) -> dict[str, Any]:
     """
     contents = [read_checkpoint(path) for path in checkpoints]
     headers = [content["triptych"] for content in contents]
-    weights = [
-        merge_adapters(content["state_dict"], header.get("lora_alpha", ModelSettings.lora_alpha))
-        for content, header in zip(contents, headers, strict=True)
-    ]
+    weights = [merged_weights(content) for content in contents]
     shapes = [{name: weight.shape for name, weight in state.items()} for state in weights]
     for path, header, own in zip(checkpoints, headers, shapes, strict=True):
         differing = [key for key in NEEDED if header[key] != headers[0][key]]

@@ -20,7 +20,7 @@ import pickle
 import platform
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import cache
 from importlib import metadata as packages
 from pathlib import Path
@@ -33,8 +33,9 @@ from torch import Tensor, nn
 
 from triptych.config.schema import from_plain
 from triptych.errors import UserError
-from triptych.pretrained import WEIGHTS, read_metadata, weights_in
-from triptych.types import Checked, PositiveFloat
+from triptych.pretrained import PREFIX, WEIGHTS, find, read_metadata, weights_in
+from triptych.training.finetune.lora import merge_adapters
+from triptych.types import Checked
 from triptych.version import __version__
 
 FORMAT = 2
@@ -54,9 +55,6 @@ class ModelSettings(Checked):
 
     model: Any
     """Sizes and parts of the model; `model.transformer` is its `TransformerConfig`."""
-    lora_alpha: PositiveFloat = field(default=16.0, kw_only=True)
-    """Factor of the low-rank adapters among the weights, which are merged when the model is
-    opened."""
 
     @classmethod
     def from_header(cls, header: dict[str, Any]) -> Self:
@@ -124,11 +122,12 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the content of a checkpoint on the CPU, read with weights_only=True.
 
     content["triptych"] is the `header`, content["state_dict"] the weights, memory-mapped. A
-    `.safetensors` file is a shipped model, a folder one of `triptych export`, see
-    `triptych.pretrained`.
+    `.safetensors` file or pretrained:NAME is a shipped model, a folder one of `triptych export`,
+    see `triptych.pretrained`.
     Raises UserError for a file that is missing, damaged, of another format or no checkpoint.
     """
-    file = Path(path).expanduser()
+    name = str(path)
+    file = find(name) if name.startswith(PREFIX) else Path(path).expanduser()
     if file.is_dir():
         file = weights_in(file)
 
@@ -244,9 +243,14 @@ def read_model(weights: Path) -> dict[str, Any]:
         ) from None
 
 
-def core_weights(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def merged_weights(content: dict[str, Any]) -> dict[str, Tensor]:
+    """Return the weights of a checkpoint's content, with low-rank adapters merged into them."""
+    return merge_adapters(content["state_dict"], content["triptych"].get("lora_alpha"))
+
+
+def core_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the weights of a checkpoint by their names in the core model, without "model."."""
-    return {name.removeprefix("model."): weight for name, weight in state_dict.items()}
+    return {name.removeprefix("model."): weight for name, weight in weights.items()}
 
 
 def check_domain(header: dict[str, Any], domain: str, named: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from torch import nn
 
@@ -178,9 +178,12 @@ class RunSettings(Checked):
     run: RunConfig = field(default_factory=RunConfig)
     """Name, folder and seed of the run."""
 
+    opening: ClassVar[type[ModelSettings]] = ModelSettings
+    """Class of `model_settings`, for one that needs `model` alone."""
+
     def model_settings(self) -> ModelSettings:
         """Return what use of the trained model needs."""
-        return ModelSettings(self.model, lora_alpha=self.run.finetune.lora_alpha)
+        return self.opening(self.model)
 
     def build_model(self, vocabulary: Any = None) -> nn.Module:
         """Return a model with initial weights for data of this vocabulary.
@@ -196,5 +199,6 @@ class RunSettings(Checked):
 def run_metadata(domain: str, config: RunSettings, vocabulary: Any) -> dict[str, Any]:
     """Return what the header says of a run; TypeError for a vocabulary of other than JSON types."""
     opening = {"domain": domain, **vars(config.model_settings()), "vocabulary": vocabulary}
-    plain: dict[str, Any] = to_plain({**opening, **vars(config)})
+    alpha = {"lora_alpha": config.run.finetune.lora_alpha}
+    plain: dict[str, Any] = to_plain({**opening, **alpha, **vars(config)})
     return plain
