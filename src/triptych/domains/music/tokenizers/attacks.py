@@ -9,7 +9,6 @@ each pitch, so that a transposition moves it and attention to pitches (`PitchTim
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -27,9 +26,6 @@ from triptych.domains.music.tokenizers.chorales import (
     ChoraleTokenizer,
     Grid,
 )
-
-if TYPE_CHECKING:
-    import pretty_midi
 
 N_KNOWN = HIGHEST - LOWEST + 1
 """Number of pitches, and distance of the ids of a pitch that begins and of one that is held."""
@@ -61,11 +57,6 @@ class AttackTokenizer(ChoraleTokenizer):
         ids = super().encode(content - HELD * is_held)  # [4 T]
         return np.where(ids == REST, self.rest, ids + N_KNOWN * is_held.reshape(-1))
 
-    def to_midi(self, ids: Ids, struck: NDArray[np.bool_] | None = None) -> pretty_midi.PrettyMIDI:
-        """Return the music of any ids; a held pitch that did not sound before begins a note."""
-        begins = np.pad(self.onsets(ids), (0, -len(ids) % N_VOICES)).reshape(-1, N_VOICES)  # [T, 4]
-        return super().to_midi(ids, begins if struck is None else begins | struck)
-
     def onsets(self, ids: Ids) -> NDArray[np.bool_]:
         begins: NDArray[np.bool_] = ids < N_KNOWN
         return begins
@@ -84,13 +75,12 @@ class HeldNotes:
 
     def __init__(self, pitches: Ids) -> None:
         self.pitches = torch.from_numpy(pitches)
+        self.held = torch.where(torch.arange(len(pitches)) < N_KNOWN, SILENT, self.pitches)  # [V]
 
     def __call__(self, values: Tensor) -> Tensor:
         """Mark the ids that may not come next, bool [B, V]; values: all ids so far, [B, t]."""
-        self.pitches = pitches = self.pitches.to(values.device)
+        self.pitches, self.held = self.pitches.to(values.device), self.held.to(values.device)
         sung = values.new_full((len(values), 1), SILENT)  # [B, 1]
         if values.shape[1] >= N_VOICES:
-            sung = pitches[values[:, -N_VOICES, None]]  # [B, 1]
-        ids = torch.arange(len(pitches), device=values.device)
-        is_held = (ids >= N_KNOWN) & (ids < 2 * N_KNOWN)  # [V]
-        return is_held & (pitches != sung)  # [B, V]
+            sung = self.pitches[values[:, -N_VOICES, None]]  # [B, 1]
+        return (self.held != SILENT) & (self.held != sung)  # [B, V]

@@ -103,16 +103,19 @@ class ChoraleTokenizer(MelodicTokenizer):
 
     def decode(self, ids: Ids) -> Grid:
         """Read ids as a grid, [4 T] -> [T, 4]; voices that are missing in the last step rest."""
-        ids = np.pad(ids, (0, -len(ids) % N_VOICES), constant_values=self.rest)  # [4 T]
-        return self.id_pitches[ids].reshape(-1, N_VOICES)  # [T, 4]
+        return self.id_pitches[self._whole(ids)].reshape(-1, N_VOICES)  # [T, 4]
+
+    def _whole(self, ids: Ids) -> Ids:
+        return np.pad(ids, (0, -len(ids) % N_VOICES), constant_values=self.rest)  # [4 T]
 
     def to_midi(self, ids: Ids, struck: NDArray[np.bool_] | None = None) -> pretty_midi.PrettyMIDI:
         """Return the music of any ids with one instrument per voice, from soprano to bass.
 
         struck: bool [T, 4], True where a note begins even if its pitch sounded before.
         """
+        ids = self._whole(ids)
         grid = self.decode(ids)  # [T, 4]
-        begins = np.diff(grid, axis=0, prepend=SILENT) != 0  # [T, 4]
+        begins = self.onsets(ids).reshape(grid.shape) | (np.diff(grid, axis=0, prepend=SILENT) != 0)
         if struck is not None:
             begins |= struck
         rows = []
