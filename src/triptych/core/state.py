@@ -108,7 +108,7 @@ class ForwardContext:
     token_ids: Tensor | None = None
     """Token ids that the positions have read: int64 [B, L], -1 for none."""
     token_classes: Tensor | None = None
-    """`RelativeBias.token_classes` of the token ids; made once for all layers of a stack."""
+    """`TokenBias.token_classes` of the token ids; made once for all layers of a stack."""
     rotation: Tensor | None = None
     """`RotaryEmbedding.rotation` of positions 0..L-1, made once for all layers: [2, L, E]."""
     first_position: Tensor | None = None
@@ -140,7 +140,7 @@ class StepContext:
     token_ids: Tensor | None = None
     """Token ids that the positions have read: int64 [B, P], -1 for none."""
     token_classes: Tensor | None = None
-    """`RelativeBias.token_classes` of the token ids; made once for all layers of a stack."""
+    """`TokenBias.token_classes` of the token ids; made once for all layers of a stack."""
 
     others: tuple[StepContext, ...] = ()
     """Contexts of the other attention variants of a stack, without encodings and token ids."""

@@ -126,8 +126,9 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     see `triptych.pretrained`.
     Raises UserError for a file that is missing, damaged, of another format or no checkpoint.
     """
-    name = str(path)
-    file = find(name) if name.startswith(PREFIX) else Path(path).expanduser()
+    # A Path is a file, also one that is named like a shipped model.
+    shipped = isinstance(path, str) and path.startswith(PREFIX)
+    file = find(str(path)) if shipped else Path(path).expanduser()
     if file.is_dir():
         file = weights_in(file)
 
