@@ -15,7 +15,7 @@ from triptych.config.files import read_settings_file
 from triptych.config.schema import from_plain
 from triptych.domains.translation.config import DataConfig
 from triptych.domains.translation.sources import Corpus
-from triptych.files.results import read_lines
+from triptych.files.lines import read_lines
 from triptych.tools.configs import with_files
 
 _MARKS = re.compile(r"[\W_]+")

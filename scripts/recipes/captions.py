@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from triptych.errors import UserError
-from triptych.files.results import read_lines
+from triptych.files.lines import read_lines
 from triptych.types import Checked, PositiveInt
 
 NEAR = 10

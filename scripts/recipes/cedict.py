@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from triptych.domains.translation.sources import Pair
-from triptych.files.results import read_lines
+from triptych.files.lines import read_lines
 from triptych.types import Checked, PositiveInt
 
 from ._pairs import corpus_of, held_out_keys, key, report

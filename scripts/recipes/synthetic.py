@@ -26,9 +26,9 @@ from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.model import primary_subtag
 from triptych.domains.translation.sources import Corpus, Pair
 from triptych.errors import UserError
+from triptych.files.lines import read_lines
 from triptych.files.progress import display
-from triptych.files.results import read_lines
-from triptych.text.files import SPACES
+from triptych.text.tables import SPACES
 from triptych.types import PositiveInt
 
 from ._pairs import corpus_of, held_out_keys, key, report

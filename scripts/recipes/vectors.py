@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from triptych.errors import UserError
-from triptych.files.results import read_lines
+from triptych.files.lines import read_lines
 from triptych.types import Checked, PositiveInt
 
 WORD = re.compile(r"\w+|[^\w\s]")

@@ -10,7 +10,7 @@ from typing import Literal
 from triptych.cli.options import check_checkpoint, read_options
 from triptych.domains.options import OVERWRITE, PluginOptions, argument
 from triptych.errors import UserError
-from triptych.files.results import read_input_lines
+from triptych.files.lines import read_input_lines
 from triptych.tools.export import check_packages
 
 

@@ -11,8 +11,8 @@ from typing import BinaryIO
 from triptych.cli.models import open_model
 from triptych.cli.options import read_options
 from triptych.domains.base import Domain, Translation
+from triptych.files.lines import split_lines
 from triptych.files.progress import ProgressLine
-from triptych.files.results import split_lines
 from triptych.types import Progress
 
 BATCHES_PER_PART = 16

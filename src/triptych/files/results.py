@@ -5,15 +5,11 @@ A reader of a file sees its former content or the new one, never a part.
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
-import lzma
 import os
 import shutil
-import sys
 import tempfile
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -226,63 +222,6 @@ class OutputFolder:
 def json_bytes(content: Any) -> bytes:
     """Return indented JSON in UTF-8; numbers of other libraries become floats."""
     return f"{json.dumps(content, ensure_ascii=False, indent=2, default=float)}\n".encode()
-
-
-def read_input_lines(path: str | Path | None) -> list[str]:
-    """Return the lines of a file as `read_lines`, or of standard input where path is None."""
-    if path is not None:
-        return read_lines(Path(path))
-    if sys.stdin.isatty():
-        print("reading lines from the terminal; end with Ctrl-D", file=sys.stderr)
-    return split_lines(sys.stdin.buffer.read(), name="standard input")
-
-
-def read_lines(path: Path) -> list[str]:
-    r"""Return all lines of a UTF-8 file; a name ending in .gz or .xz is decompressed.
-
-    Only "\n" ends a line. Raises UserError for a missing file, a truncated or damaged compressed
-    file and bytes that are not UTF-8.
-    """
-    openers: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
-    try:
-        with openers.get(path.suffix, open)(path, "rb") as stream:
-            return split_lines(stream.read(), name=str(path))
-    except FileNotFoundError:
-        raise UserError(f"the text file {path} does not exist{_beside(path)}") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
-        kind = "xz" if path.suffix == ".xz" else "gzip"
-        raise UserError(f"{path} is not a complete {kind} file ({error})") from error
-    except OSError as error:
-        raise UserError(f"the text file {path} cannot be read: {error.strerror}") from error
-
-
-def _beside(path: Path) -> str:
-    """Return what the folder of a missing file holds instead; empty for a missing folder."""
-    if not path.parent.is_dir():
-        return ""
-    names = sorted(file.name for file in path.parent.iterdir())
-    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-    return f"; its folder {'holds ' + shown if names else 'is empty'}"
-
-
-def split_lines(content: bytes, *, name: str, first: int = 1) -> list[str]:
-    r"""Return the lines of UTF-8 text, split at `\n` only, without a final `\r` or a first BOM.
-
-    `str.splitlines` would also split at U+2028, form feed and others, which belong to the text. A
-    last line without a line end counts. name: what errors call the content. first: number of the
-    first line, above 1 for a later part of a text. Raises UserError for a line that is not UTF-8.
-    """
-    try:
-        lines = content.decode("utf-8-sig" if first == 1 else "utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        number = error.object.count(b"\n", 0, error.start) + first
-        wrong = f"byte {error.object[error.start]:#04x}"
-        binary = b"\0" in error.object
-        kind = "; it has NUL bytes, as UTF-16 text and binary files have" if binary else ""
-        raise UserError(f"{name}, line {number} is not UTF-8: {wrong}{kind}") from None
-    if lines[-1] == "":
-        lines.pop()
-    return [line.removesuffix("\r") for line in lines]
 
 
 TEMPORARY = ".unfinished"

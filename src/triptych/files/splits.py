@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,35 @@ LOG = logging.getLogger(__name__)
 
 ALL = "all"
 """Name of the split that contains all items of a folder which the model was not trained on."""
+
+
+SPLIT_WORDS = {
+    **dict.fromkeys(("train", "training", "trainset", "trn"), "train"),
+    **dict.fromkeys(("validation", "valid", "validate", "val", "valset"), "validation"),
+    **dict.fromkeys(("dev", "devset", "development", "newsdev"), "validation"),
+    **dict.fromkeys(("test", "testing", "testset", "tst", "devtest", "newstest"), "test"),
+    **dict.fromkeys(("eval", "evaluation"), "test"),
+}
+"""Word in the name of a file or folder, in lower case -> split."""
+
+
+def split_in_name(name: str) -> str | None:
+    """Return the split that a word of a path says; None without one.
+
+    `TestSet/a.txt`, `seg_test`, `test2017.en` and `x-test.tsv` are of the test. The name itself
+    decides, then the folder that holds it, and so on. Raises UserError for words of two splits.
+    """
+    for part in reversed(name.split("/")):
+        words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", part)
+        splits = {SPLIT_WORDS[word.lower()]: word for word in words if word.lower() in SPLIT_WORDS}
+        if len(splits) > 1:
+            raise UserError(
+                f"{name} may be of {' or of '.join(splits)}, because of the words "
+                f"{' and '.join(splits.values())}; expected a name with one of them"
+            )
+        if splits:
+            return next(iter(splits))
+    return None
 
 
 def split_by_hash(key: bytes, shares: Mapping[str, float]) -> str:

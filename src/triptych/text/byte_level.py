@@ -14,7 +14,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from tokenizers.pre_tokenizers import ByteLevel, Split
 
 from triptych.errors import UserError
-from triptych.text.files import read_columns
+from triptych.text.tables import read_columns
 from triptych.text.tokenizer import TextTokenizer, TokenizerConfig
 from triptych.types import PositiveInt
 
@@ -69,7 +69,8 @@ class ReplacedCharacters(TokenizerConfig):
         self, lines: Iterable[str], vocabulary_size: int, specials: Sequence[str]
     ) -> TextTokenizer:
         table = {}
-        for before, after in read_columns(Path(self.table).expanduser(), ("character", "read_as")):
+        columns = ("character", "read_as")
+        for (before, after), _ in read_columns(Path(self.table).expanduser(), columns):
             if len(before) != 1 or len(after) != 1:
                 raise UserError(
                     f"{self.table} has {before!r} read as {after!r}; expected single characters"

@@ -1,75 +1,27 @@
-"""Text files of a folder: tables, and shares of the training items that are held out."""
+"""Sources of text in files of a folder, and shares of the training items that are held out."""
 
 from __future__ import annotations
 
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import ClassVar, Generic, NamedTuple, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from triptych.errors import UserError
 from triptych.files.leaks import TRAIN, Digests, Leak, find_leaks, warn_of_leaks
-from triptych.files.results import read_lines
 from triptych.files.splits import check_shares, split_by_hash
 from triptych.types import Checked, FractionBelowOne
 
 Item = TypeVar("Item")
 
-SPACES = " \t\r"
-"""Characters stripped from both ends of a line. `str.strip` without arguments would also remove
-U+2028, U+0085 and the no-break space, which are part of the text."""
-
-
-class Row(NamedTuple):
-    """Line of a table."""
-
-    cells: list[str]
-    """Stripped texts between tabs; quotes have no meaning."""
-    where: str
-    """Place for errors, such as `train.tsv, line 3`."""
-
-
-def read_table(path: Path) -> Iterator[Row]:
-    """Yield the lines of a tab-separated file that are not blank; UserError as `read_lines`."""
-    for number, line in enumerate(read_lines(path), start=1):
-        if line.strip(" "):
-            yield row_of(line, f"{path}, line {number}")
-
 
 def normalised(text: str) -> str:
     """Return a text without the differences that tell no two texts apart: case and spaces."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-
-
-def row_of(line: str, where: str) -> Row:
-    """Return the cells of a line."""
-    return Row([cell.strip(SPACES) for cell in line.split("\t")], where)
-
-
-def read_columns(path: Path, columns: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the cells of the named columns of a table, whose first line names them, row by row.
-
-    Raises UserError for a missing column and for a row whose number of cells differs from the
-    header's.
-    """
-    rows = read_table(path)
-    header = next(rows, Row([], "")).cells
-    for name in columns:
-        if name not in header:
-            raise UserError(
-                f"{path} has no column {name!r}; its header has {', '.join(header) or 'nothing'}"
-            )
-    places = [header.index(name) for name in columns]
-    for cells, where in rows:
-        if len(cells) != len(header):
-            raise UserError(
-                f"{where} has {len(cells)} tab-separated cells and the header has {len(header)}"
-            )
-        yield [cells[place] for place in places]
 
 
 class Source(Checked, ABC, Generic[Item]):

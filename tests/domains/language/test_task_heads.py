@@ -23,7 +23,7 @@ from triptych.domains.language.tasks.labelled import (
 )
 from triptych.domains.language.tasks.masked import MaskedTokens
 from triptych.errors import UserError
-from triptych.text.files import Row
+from triptych.text.tables import Row
 from triptych.text.tokenizer import PAD
 from triptych.training.engine.evaluate import sum_scores
 from triptych.training.engine.objective import ObjectiveConfig

@@ -13,9 +13,9 @@ from triptych.config.schema import from_plain
 from triptych.domains.translation.config import Config
 from triptych.domains.translation.sources import ParallelText, TabSeparated, TwoLanguages
 from triptych.errors import UserError
-from triptych.files.results import read_lines
+from triptych.files.lines import read_lines
 from triptych.files.splits import source_to_score
-from triptych.text.files import read_columns
+from triptych.text.tables import read_columns
 
 
 def write(path: Path, content: str | bytes) -> Path:
@@ -64,13 +64,12 @@ def test_invalid_utf8_names_file_and_line(tmp_path: Path) -> None:
         read_lines(path)
 
 
-@pytest.mark.parametrize("fault", ["truncated", "damaged", "not gzip", "only a header"])
+@pytest.mark.parametrize("fault", ["truncated", "damaged", "only a header"])
 def test_a_broken_gzip_file_is_named(tmp_path: Path, fault: str) -> None:
     whole = gzip.compress(b"a line\n" * 500)
     broken = {
         "truncated": whole[:-20],
         "damaged": whole[:15] + b"\xff\xff\xff" + whole[18:],
-        "not gzip": b"plain text\n",
         "only a header": whole[:5],
     }[fault]
     path = tmp_path / "text.de.gz"
@@ -186,7 +185,7 @@ def test_tabs_are_the_only_separator_inside_a_row(tmp_path: Path) -> None:
 
 def test_blank_lines_of_a_table_are_no_rows(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("\nko\ten\n가\tGo\n \n\t\n나\tI\n\n", encoding="utf-8")
-    rows = list(read_columns(tmp_path / "a.tsv", ["en", "ko"]))
+    rows = [row.cells for row in read_columns(tmp_path / "a.tsv", ["en", "ko"])]
     assert rows == [["Go", "가"], ["", ""], ["I", "나"]]
 
 
@@ -195,7 +194,7 @@ def test_blank_lines_of_a_table_are_no_rows(tmp_path: Path) -> None:
     [
         ("split\tkor\ten\n", r"a\.tsv has no column 'ko'; its header has split, kor, en"),
         ("", r"a\.tsv has no column 'ko'; its header has nothing"),
-        ("split\tko\ten\ntrain\t가\n", r"a\.tsv, line 2 has 2 tab-separated cells .* has 3"),
+        ("split\tko\ten\ntrain\t가\n", r"a\.tsv, line 2 has 2 cells and .* has 3"),
     ],
 )
 def test_malformed_tables_are_named(tmp_path: Path, content: str, message: str) -> None:

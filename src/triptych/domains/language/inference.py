@@ -22,10 +22,11 @@ from triptych.domains.language.sources import Labelled, Loaded, filled
 from triptych.domains.language.tasks.labelled import LabelledTask
 from triptych.domains.options import counted
 from triptych.errors import UserError
-from triptych.files.results import OutputFolder, read_input_lines
+from triptych.files.lines import read_input_lines
+from triptych.files.results import OutputFolder
 from triptych.files.splits import source_to_score
 from triptych.text.batches import evaluation_batches
-from triptych.text.files import row_of
+from triptych.text.tables import row_of
 from triptych.text.tokenizer import TextFormat
 from triptych.training.engine.evaluate import Evaluation, sum_scores
 from triptych.types import Progress, ProgressFactory

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from triptych.errors import UserError
-from triptych.files.results import read_lines
+from triptych.files.lines import read_lines
 from triptych.text import files
-from triptych.text.files import Row, TextFilesOfSplits, read_table
+from triptych.text.files import TextFilesOfSplits
+from triptych.text.tables import Row, read_columns
 
 Document: TypeAlias = list[str]
 """Sentences of a document in order; none of them is empty."""
@@ -121,18 +122,20 @@ class TextFiles(TextFilesOfSplits[Document], TextSource):
 
 @dataclass(frozen=True)
 class TabSeparated(TextFilesOfSplits[Labelled], LabelledSource):
-    """UTF-8 files with an example a line: its text or texts and, last, its label, between tabs.
+    """Tables with an example a row: its text or texts and its label.
 
-    For multiple choice the texts are the context and the candidates, and the label is the number of
-    the right candidate, from 1. Quotes have no meaning; blank lines are skipped. The hash of the
-    first text decides whether an example is held out.
+    Tab- or comma-separated files, lines of JSON or Parquet, compressed or not. For multiple choice
+    the texts are the context and the candidates, and the label is the number of the right
+    candidate, from 1. The hash of the first text decides whether an example is held out.
     """
 
     files: dict[str, list[str]] = field(default_factory=lambda: {"train": ["train.tsv"]})
-    """Names of the files in the folder by split (train, validation, test, any other name), .gz or
-    not."""
+    """Names of the files in the folder by split (train, validation, test, any other name)."""
     header: bool = False
-    """Whether the first line of each file names the columns and is skipped."""
+    """Whether the first line of each file names the columns."""
+    columns: tuple[str, ...] = ()
+    """Columns of the text or texts and, last, of the label: their names in the header, or #1, #2,
+    ... for their places; empty for all columns."""
 
     def file_splits(self) -> list[str]:
         return list(self.files)
@@ -142,9 +145,8 @@ class TabSeparated(TextFilesOfSplits[Labelled], LabelledSource):
 
     def read_files(self, split: str) -> Iterator[Labelled]:
         for name in self.files[split]:
-            rows = read_table(self.path(name))
-            if self.header:
-                next(rows, None)
+            path = self.path(name)
+            rows = read_columns(path, self.columns, header=self.header, filled=True)
             for row in rows:
                 *texts, label = filled(row, least=2)
                 yield Labelled(tuple(texts), label, row.where)

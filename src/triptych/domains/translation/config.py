@@ -10,7 +10,7 @@ from triptych.domains.translation.model import N_SPECIALS, ModelConfig, Translat
 from triptych.domains.translation.sources import Corpus, Pair
 from triptych.domains.translation.synthetic import NumberWords
 from triptych.text.byte_level import BytePairs
-from triptych.text.files import read_columns
+from triptych.text.tables import read_columns
 from triptych.text.tokenizer import TokenizerConfig
 from triptych.training.run.settings import RunSettings
 from triptych.types import Checked, NonNegativeInt, PositiveInt, at_least
@@ -62,7 +62,7 @@ class DataConfig(Checked):
         """Yield the pairs of `additional_pairs`; UserError as `read_columns`."""
         for name in self.additional_pairs:
             columns = read_columns(Path(name).expanduser(), ("source", "target"))
-            yield from ((source, target) for source, target in columns)
+            yield from ((source, target) for (source, target), _ in columns)
 
 
 @dataclass(frozen=True)

@@ -47,10 +47,11 @@ from triptych.domains.translation.search import (
     split_long,
 )
 from triptych.errors import UserError
-from triptych.files.results import OutputFolder, json_bytes, read_input_lines
+from triptych.files.lines import read_input_lines
+from triptych.files.results import OutputFolder, json_bytes
 from triptych.files.splits import source_to_score
 from triptych.text.batches import evaluation_batches
-from triptych.text.files import SPACES
+from triptych.text.tables import SPACES
 from triptych.text.tokenizer import PAD, TextFormat
 from triptych.training.engine.devices import device_of
 from triptych.training.engine.evaluate import Evaluation, sum_scores

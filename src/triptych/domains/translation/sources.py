@@ -12,8 +12,9 @@ from typing import Literal
 
 from triptych.domains.translation.model import primary_subtag
 from triptych.errors import UserError
-from triptych.files.results import read_lines
-from triptych.text.files import SPACES, Source, TextFilesOfSplits, read_columns
+from triptych.files.lines import read_lines
+from triptych.text.files import Source, TextFilesOfSplits
+from triptych.text.tables import SPACES, read_columns
 
 Pair = tuple[str, str]
 """Source sentence and target sentence."""
@@ -121,20 +122,22 @@ class ParallelText(FileCorpus):
 
 @dataclass(frozen=True)
 class TabSeparated(FileCorpus):
-    """Tab-separated files with a header row; quotes have no meaning."""
+    """Tables: tab- or comma-separated files, lines of JSON or Parquet, compressed or not."""
 
     directory: str = "../shared/data/ko-en"
-    files: list[str] = field(
+    files: list[str] | dict[str, list[str]] = field(
         default_factory=lambda: ["tatoeba/tatoeba-ko-en.tsv.gz", "kss/kss-ko-en.tsv.gz"]
     )
-    """Names of the files in the folder, .gz or not, read one after the other; {split} in a name
-    stands for the split's name in `split_names`, for data with one file per split."""
+    """Names of the files in the folder, read one after the other; {split} in a name stands for the
+    split's name in `split_names`, for data with one file per split. Or the names by split."""
     source_column: str = "ko"
-    """Header of the column with the source sentences."""
+    """Name of the column with the source sentences in the header, or #1, #2, ... for its place."""
     target_column: str = "en"
-    """Header of the column with the target sentences."""
+    """Column with the target sentences, in the same way."""
     split_column: str | None = "split"
-    """Header of the column with each row's split; null if each split has its own file."""
+    """Column with each row's split; null if each split has its own file."""
+    header: bool = True
+    """Whether the first line of each file names the columns."""
     split_names: dict[str, str] = field(
         default_factory=lambda: {"train": "train", "validation": "dev", "test": "test"}
     )
@@ -149,7 +152,10 @@ class TabSeparated(FileCorpus):
             if split in self.split_names:
                 raise ValueError(f"the split {split} is in both aligned and split_names")
         by_file = all("{split}" in name for name in self.files)
-        if (self.split_column is not None) + by_file + bool(self.shares) != 1:
+        if isinstance(self.files, dict):
+            if self.split_column is not None:
+                raise ValueError("files are given by split; expected split_column null")
+        elif (self.split_column is not None) + by_file + bool(self.shares) != 1:
             raise ValueError(
                 f"split_column is {self.split_column!r}, files are {self.files} and "
                 f"validation_share is {self.validation_share}; expected one of the three to say "
@@ -157,6 +163,8 @@ class TabSeparated(FileCorpus):
             )
 
     def file_splits(self) -> list[str]:
+        if isinstance(self.files, dict):
+            return [*self.files, *self.aligned]
         return [*(["train"] if self.shares else self.split_names), *self.aligned]
 
     def read_files(self, split: str) -> Iterator[Pair]:
@@ -166,9 +174,9 @@ class TabSeparated(FileCorpus):
         columns = [self.source_column, self.target_column]
         if self.split_column is not None:
             columns.append(self.split_column)
-        for name in self.files:
+        for name in self.files[split] if isinstance(self.files, dict) else self.files:
             path = self.path(name.replace("{split}", self.split_names.get(split, split)))
-            for source, target, *row_split in read_columns(path, columns):
+            for (source, target, *row_split), _ in read_columns(path, columns, header=self.header):
                 if not row_split or row_split[0] == self.split_names[split]:
                     yield source, target
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from triptych.config.schema import to_plain
 from triptych.domains.language.domain import LanguageNewRunOptions
@@ -17,7 +17,7 @@ from triptych.domains.language.sources import Document, Labelled, TabSeparated, 
 from triptych.domains.language.tasks.labelled import Classification, Entailment, LabelledTask
 from triptych.domains.options import counted
 from triptych.errors import UserError
-from triptych.files.results import read_lines
+from triptych.files.lines import read_lines
 from triptych.files.splits import hash_position
 from triptych.text.word_piece import WordPiece
 from triptych.tools.new_run.data import (
@@ -195,10 +195,10 @@ def _describe_labels(data: TextData) -> Description:
     rows = rows[header:]
     _check_labels(data, rows)
     places = [hash_position(source.key(row).encode()) for row in rows]
-    shares = {f"{split}_share": 0.0 for split in HELD_OUT}
+    shares: dict[str, Any] = {f"{split}_share": 0.0 for split in HELD_OUT}
     for name, share in held_out(places, data.missing(), usual=0.1, least=10).items():
         shares[name] = share.value
-    source = TabSeparated(data.directory, data.names, header, **shares)
+    source = TabSeparated(data.directory, data.names, header=header, **shares)
     train = source.items("train")
     _check_held_out(source, {row.label for row in train})
     n_texts = len(train[0].texts)

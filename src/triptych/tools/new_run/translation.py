@@ -16,7 +16,7 @@ from triptych.config.schema import to_plain
 from triptych.domains.translation.domain import TranslationNewRunOptions
 from triptych.domains.translation.sources import FileCorpus, Pair, ParallelText, TabSeparated
 from triptych.errors import UserError
-from triptych.files.results import read_lines
+from triptych.files.lines import read_lines
 from triptych.files.splits import hash_position
 from triptych.tools.new_run.data import (
     HELD_OUT,

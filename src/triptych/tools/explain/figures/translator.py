@@ -16,7 +16,7 @@ from triptych.domains.translation.render import SentenceAttention, pieces, sente
 from triptych.domains.translation.search import FORBIDDEN
 from triptych.errors import UserError
 from triptych.files.drawing import BLUE, GREY, new_figure
-from triptych.text.files import SPACES
+from triptych.text.tables import SPACES
 from triptych.tools.explain.drawing import animation, heat
 from triptych.tools.explain.figure import figure
 from triptych.training.engine.devices import device_of, scoring
