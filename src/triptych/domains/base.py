@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, get_type_hints
 
 from triptych.domains.options import (
+    DynamicScoreRequest,
     EvaluateOptions,
     FolderOptions,
     ModelOptions,
@@ -182,6 +183,13 @@ class TrainedModel(ABC):
         """Raise UserError for an average of models, which has no `what`."""
         if self.averaged_from:
             raise UserError(f"the mean of probabilities has no {what}; expected a single model")
+
+    def check_dynamic(self, request: DynamicScoreRequest) -> None:
+        """Raise UserError for dynamic evaluation of an average, or in a reduced number format."""
+        if request.dynamic:
+            self.needs_one_model("dynamic evaluation")
+            if self.dtype != "fp32":
+                raise UserError(f"dtype is {self.dtype}; dynamic evaluation needs fp32")
 
     def differing(self, other: TrainedModel) -> list[str]:
         """Return the names in `predicts` whose values another model does not share."""

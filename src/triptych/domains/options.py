@@ -115,6 +115,21 @@ class ScoreRequest(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DynamicScoreRequest(ScoreRequest):
+    """What to score of a model that predicts each token from those before it."""
+
+    dynamic: NonNegativeFloat = 0.0
+    """Learning rate of dynamic evaluation: windows are scored one by one in the order of the split,
+    and after each the model makes a step of gradient descent on it; 0 for a model that stays as it
+    is."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.dynamic and self.batch_size is not None:
+            raise ValueError("dynamic scores one window at a time; expected no batch_size with it")
+
+
+@dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(ScoreRequest, AverageOptions):
     """Score a checkpoint on a split of its data."""
 

@@ -6,7 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from triptych.domains.base import Domain
-from triptych.domains.options import EvaluateOptions, NewRunOptions, SampleOptions, ScoreRequest
+from triptych.domains.options import (
+    DynamicScoreRequest,
+    EvaluateOptions,
+    NewRunOptions,
+    SampleOptions,
+)
 from triptych.types import NonNegativeInt, PositiveInt
 
 STANDARD_INPUT = "-"
@@ -15,7 +20,7 @@ LABELS = "labels.tsv"
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguageScoreRequest(ScoreRequest):
+class LanguageScoreRequest(DynamicScoreRequest):
     """What to score of a model of text."""
 
     pseudo_examples: NonNegativeInt = 100

@@ -29,6 +29,8 @@ from triptych.text.batches import evaluation_batches
 from triptych.text.tables import row_of
 from triptych.text.tokenizer import TextFormat
 from triptych.training.engine.evaluate import Evaluation, sum_scores
+from triptych.training.loading.batches import cut
+from triptych.training.loading.loader import FixedBatches
 from triptych.types import Progress, ProgressFactory
 
 MAX_TOKENS = 4_096
@@ -77,6 +79,14 @@ class LanguageModel(TaskScores, TrainedModel):
             return None
         return Decoder(model, self.settings.max_length)
 
+    def check_evaluation(self, options: LanguageScoreRequest) -> None:
+        self.check_dynamic(options)
+        if options.dynamic and self.decoder() is None:
+            raise UserError(
+                f"dynamic evaluation is of models of the next token; this one was trained with "
+                f"{type(self.settings.task).__name__}"
+            )
+
     def score_split(
         self, request: LanguageScoreRequest, progress: Progress | None = None
     ) -> Evaluation:
@@ -84,6 +94,7 @@ class LanguageModel(TaskScores, TrainedModel):
 
         batch_size: examples of full length scored at a time, None for those of the training.
         """
+        self.check_evaluation(request)
         settings, task = self.data_settings, self.settings.task
         split, limit, most = request.split, request.limit, self.settings.max_length
         source = Loaded(source_to_score(settings.source, split, request.data))
@@ -93,8 +104,13 @@ class LanguageModel(TaskScores, TrainedModel):
         max_tokens = settings.max_tokens
         if request.batch_size is not None:
             max_tokens = request.batch_size * most
-        batches = evaluation_batches(examples, max_tokens, limit=limit)
-        totals = sum_scores(self.model, self.score, batches, progress)
+        count = min(len(examples), limit or len(examples))
+        if request.dynamic:
+            batches = FixedBatches(cut(range(count), 1), examples.batch)  # in order
+        else:
+            batches = evaluation_batches(examples, max_tokens, limit=limit)
+        rate = request.dynamic
+        totals = sum_scores(self.model, self.score, batches, progress, learning_rate=rate)
         scored = Scored(examples, request, max_tokens)
         further, further_details = task.further_scores(self.model, scored, progress)
         simple, not_scored = {}, {}
@@ -108,13 +124,13 @@ class LanguageModel(TaskScores, TrainedModel):
             "dtype": self.dtype,
             "task": type(task).__name__,
             "vocabulary_size": len(self.vocabulary),
+            "dynamic": rate,
             "totals": totals,
             "simple_models": simple,
             "not_scored": not_scored,
             **(leak.details() if leak else {}),
             **further_details,
         }
-        count = min(len(examples), limit or len(examples))
         return Evaluation(self.domain, split, self.metrics(totals) | further, count, details)
 
     def sample(

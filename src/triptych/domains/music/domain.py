@@ -11,10 +11,10 @@ from triptych.domains.music.constraints import ConstraintOptions
 from triptych.domains.options import (
     AttentionOptions,
     AverageOptions,
+    DynamicScoreRequest,
     EvaluateOptions,
     NewRunOptions,
     SampleOptions,
-    ScoreRequest,
 )
 from triptych.files.results import json_bytes
 from triptych.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Seed
@@ -30,7 +30,7 @@ CONFLICTS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class MusicScoreRequest(ScoreRequest):
+class MusicScoreRequest(DynamicScoreRequest):
     """What to score of a model of music, and in which windows."""
 
     sequence_length: PositiveInt | None = None

@@ -80,6 +80,7 @@ class MusicEvaluation(MusicScores, TrainedModel):
             self._kept_tokens(options)
         if options.statistics:
             self.check_melody()
+        self.check_dynamic(options)
 
     def further_details(
         self, options: MusicEvaluateOptions, report: ProgressFactory
@@ -116,6 +117,7 @@ class MusicEvaluation(MusicScores, TrainedModel):
         all of its positions. Raises UserError for missing data and for windows that the model
         cannot serve.
         """
+        self.check_dynamic(request)
         scorer = self._with_windows(request)
         windows, tokenizer = scorer.settings, self.tokenizer
         source, read = self._pieces(request)
@@ -124,20 +126,19 @@ class MusicEvaluation(MusicScores, TrainedModel):
         if request.split != ALL and source.trains_baselines:
             with suppress(UserError):
                 train = [tokenizer.tokens(p.content) for p in source.load("train", tokenizer)]
-        batches = evaluation_batches(
-            pieces, windows, batch_size=request.batch_size or self.data_settings.batch_size
-        )
+        batch_size = 1 if request.dynamic else request.batch_size or self.data_settings.batch_size
+        batches = evaluation_batches(pieces, windows, batch_size=batch_size)
         trained_length, length = self.settings.sequence_length, windows.sequence_length
         nats = torch.zeros(length, dtype=torch.float64)
         tokens = torch.zeros(length, dtype=torch.int64)
 
         def score(batch: Batch) -> dict[str, Tensor]:
             nll = token_nll(scorer.model, batch)  # [B, L]
-            nats[: nll.shape[1]] += in_double(nll).sum(0).cpu()
+            nats[: nll.shape[1]] += in_double(nll.detach()).sum(0).cpu()
             tokens[: nll.shape[1]] += batch.scored.sum(0).cpu()
             return batch_sums(batch, nll)
 
-        sums = sum_scores(scorer.model, score, batches, progress)
+        sums = sum_scores(scorer.model, score, batches, progress, learning_rate=request.dynamic)
         metrics = self.metrics(sums)
         parts = mean_by_position(nats, tokens, [0, trained_length, length])
         if len(parts) == 2:
@@ -150,6 +151,7 @@ class MusicEvaluation(MusicScores, TrainedModel):
             "tokens": int(sums["tokens"]),
             "notes": int(sums["notes"]),
             "vocabulary_size": tokenizer.vocabulary_size,
+            "dynamic": request.dynamic,
             **widths,
             "nats_per_token_of": count_models(tokenizer, train, pieces),
             "by_position": {

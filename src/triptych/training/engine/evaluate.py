@@ -5,10 +5,12 @@ Imports `lightning_utilities`, which starts quickly, and not Lightning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, distributed, nn
 
 from triptych.files.reading import rank_and_world
@@ -44,7 +46,7 @@ class MetricSums:
     def add(self, sums: Mapping[str, Tensor]) -> None:
         """Add the sums of a batch, scalars."""
         for name, value in sums.items():
-            amount = in_double(value)
+            amount = in_double(value.detach())
             self._sums[name] = self._sums[name] + amount if name in self._sums else amount
 
     def read(self) -> dict[str, float]:
@@ -66,19 +68,51 @@ def sum_scores(
     score: Callable[[Any], Mapping[str, Tensor]],
     batches: Iterable[Any],
     progress: Progress | None = None,
+    *,
+    learning_rate: float = 0.0,
 ) -> dict[str, float]:
     """Return the sums that `score` gives for each batch, added up over all batches.
 
     score: as `TrainingModule.score`, of a batch on the model's device. batches: None in it is
-    skipped. progress: called with (batches done, batches in all, or 0 if unknown).
+    skipped. progress: called with (batches done, batches in all, or 0 if unknown). learning_rate:
+    of dynamic evaluation (Krause et al. 2018, 1709.07432), 0 for none: after each batch is scored,
+    every weight w of the model, in float32, becomes w - learning_rate dL/dw, with L the batch's
+    sum of nats over that of its tokens. At the end the weights are what they were.
     """
     device = device_of(model)
     totals = MetricSums()
     length = len(batches) if isinstance(batches, Sized) else 0
-    with scoring(model):
+    with scoring(model), kept_weights(model) if learning_rate else nullcontext():
         for done, batch in enumerate(batches, start=1):
             if batch is not None:
-                totals.add(score(to_device(batch, device)))
+                with torch.set_grad_enabled(learning_rate > 0):
+                    sums = score(to_device(batch, device))
+                totals.add(sums)
+                if learning_rate:
+                    _descend(model, sums, learning_rate)
             if progress is not None:
                 progress(done, length)
     return totals.read()
+
+
+@contextmanager
+def kept_weights(model: nn.Module) -> Iterator[None]:
+    """Give all parameters the values that they have now when the block ends."""
+    kept = [(weight, weight.detach().clone()) for weight in model.parameters()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for weight, value in kept:
+                weight.copy_(value)
+
+
+def _descend(model: nn.Module, sums: Mapping[str, Tensor], rate: float) -> None:
+    """Make a step of gradient descent on the mean nats per token of a batch."""
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    with torch.enable_grad():
+        loss = sums["nats"] / sums["tokens"]
+    gradients = torch.autograd.grad(loss, weights, allow_unused=True)
+    for weight, gradient in zip(weights, gradients, strict=True):
+        if gradient is not None:
+            weight.sub_(gradient, alpha=rate)
