@@ -66,9 +66,10 @@ def read_content(path: Path) -> bytes:
     """
     kind = "zip"
     try:
-        if path.parent.is_file() and zipfile.is_zipfile(path.parent):
-            with zipfile.ZipFile(path.parent) as archive:
-                content = archive.read(path.name)
+        outer = next((folder for folder in path.parents if folder.is_file()), None)
+        if outer is not None and zipfile.is_zipfile(outer):
+            with zipfile.ZipFile(outer) as archive:
+                content = archive.read(path.relative_to(outer).as_posix())
         else:
             content = path.read_bytes()
         for first, (name, decompress) in COMPRESSED.items():

@@ -157,13 +157,15 @@ class TranslationNewRunOptions(NewRunOptions):
     """Look at your sentences and write a settings file for them, with comments."""
 
     data: str
-    """Folder of two text files whose lines belong together, such as train.fr and train.en, also
-    with files for validation and test; or a .tsv file with a header, or its folder."""
+    """Folder or zip archive of two text files whose lines belong together, such as train.fr and
+    train.en, also with files for validation and test; or a table such as a .tsv file, or a folder
+    of tables."""
     source_language: str | None = None
-    """Code of the language to translate from, such as fr; null for the one that the names of files
-    or columns and the script of the text suggest."""
+    """Code of the language to translate from, such as fr, or name of its column; null for the one
+    that the names of files or columns and the script of the text suggest."""
     target_language: str | None = None
-    """Code of the language to translate into; null as for source_language."""
+    """Code of the language to translate into, or name of its column; null as for
+    source_language."""
 
 
 class TranslationDomain(Domain):

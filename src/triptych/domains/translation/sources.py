@@ -151,21 +151,20 @@ class TabSeparated(FileCorpus):
         for split in self.aligned:
             if split in self.split_names:
                 raise ValueError(f"the split {split} is in both aligned and split_names")
-        by_file = all("{split}" in name for name in self.files)
-        if isinstance(self.files, dict):
-            if self.split_column is not None:
-                raise ValueError("files are given by split; expected split_column null")
-        elif (self.split_column is not None) + by_file + bool(self.shares) != 1:
+        names = isinstance(self.files, list) and all("{split}" in name for name in self.files)
+        ways = names + isinstance(self.files, dict) + (self.split_column is not None)
+        if ways > 1 or not (ways or self.shares):
             raise ValueError(
                 f"split_column is {self.split_column!r}, files are {self.files} and "
-                f"validation_share is {self.validation_share}; expected one of the three to say "
-                "which split a row is in: a column, {split} in each file name, or shares"
+                f"validation_share is {self.validation_share}; expected one of a column, {{split}} "
+                "in each file name and files by split to say which split a row is in, or shares"
             )
 
     def file_splits(self) -> list[str]:
         if isinstance(self.files, dict):
             return [*self.files, *self.aligned]
-        return [*(["train"] if self.shares else self.split_names), *self.aligned]
+        split = self.split_column is not None or any("{split}" in name for name in self.files)
+        return [*(self.split_names if split else ["train"]), *self.aligned]
 
     def read_files(self, split: str) -> Iterator[Pair]:
         if split in self.aligned:

@@ -5,7 +5,6 @@ A domain names a module that looks at data; `triptych new-run` makes settings of
 
 from __future__ import annotations
 
-import re
 import statistics
 import unicodedata
 from collections import Counter
@@ -33,11 +32,6 @@ NAMED = 5
 HELD_OUT = ("validation", "test")
 SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
 """Shares of held-out items to choose from."""
-SPLIT_WORDS = {
-    "train": "train", "training": "train", "val": "validation", "valid": "validation",
-    "validation": "validation", "dev": "validation", "test": "test",
-}  # fmt: skip
-"""Word for a split in names -> split."""
 
 
 class Setting(NamedTuple):
@@ -152,12 +146,6 @@ def visible(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def split_in_name(name: str) -> str:
-    """Return the split that a word of a file's name says, such as `test_2016.en`; else train."""
-    words = re.split(r"[^a-z]+", name.lower())
-    return next((SPLIT_WORDS[word] for word in words if word in SPLIT_WORDS), "train")
-
-
 def held_out(
     places: Collection[float],
     splits: Iterable[str],
@@ -180,9 +168,11 @@ def held_out(
         if min(counts[name] for name in names) >= least and counts["train"]:
             break
     if empty := [name for name in ("train", *names) if names and not counts[name]]:
+        different = len(set(places))
+        equal = f", of which {different} differ," if different < len(places) else ""
         raise UserError(
-            f"{len(places)} items are too few: the hash of their content leaves none for "
-            f"{' and '.join(empty)}; add more"
+            f"{len(places)} items{equal} are too few: the hash of their content, which puts equal "
+            f"ones into one split, leaves none for {' and '.join(empty)}; expected more that differ"
         )
     return {f"{name}_share": Setting(share, f"{counts[name]:,} {what}") for name in names}
 

@@ -18,7 +18,7 @@ from triptych.domains.language.tasks.labelled import Classification, Entailment,
 from triptych.domains.options import counted
 from triptych.errors import UserError
 from triptych.files.lines import read_lines
-from triptych.files.splits import hash_position
+from triptych.files.splits import hash_position, split_in_name
 from triptych.text.word_piece import WordPiece
 from triptych.tools.new_run.data import (
     HELD_OUT,
@@ -28,7 +28,6 @@ from triptych.tools.new_run.data import (
     held_out,
     letters,
     span,
-    split_in_name,
     visible,
 )
 
@@ -95,7 +94,7 @@ def _find(data: Path, options: LanguageNewRunOptions, *, labelled: bool) -> Text
     names: dict[str, list[str]] = {split: [] for split in ("train", *HELD_OUT)}
     for path in data_files(data, suffixes, kind):
         name = path.relative_to(data).as_posix()
-        names[split_in_name(name)].append(name)
+        names[split_in_name(name) or "train"].append(name)
     if not names["train"]:
         names = {"train": sorted(chain.from_iterable(names.values()))}
     return TextData(given, options.data, {split: found for split, found in names.items() if found})
