@@ -176,7 +176,7 @@ def test_a_killed_rank_and_resume_auto_end_in_the_same_checkpoint(
     runs = folder(domain)
     words = ["--trainer.max_steps", 40, "--trainer.val_check_interval", 8, "--trainer.devices", 2]
     words += ["--trainer.accumulate_grad_batches", 2, "--resume", "auto"]
-    words += ["--model.transformer.dropout", 0.1]
+    words += ["--model.transformer.dropout", 0.1, "--run.keep_late", 2]
     runs.run("whole", *words)
     process = runs.start("cut", *words)
     runs.wait_for_checkpoint("cut", process)
@@ -188,6 +188,12 @@ def test_a_killed_rank_and_resume_auto_end_in_the_same_checkpoint(
     assert "Resuming from step" in again
     assert differing(runs.last("whole"), runs.last("cut")) == []
     assert runs.scores("whole") == runs.scores("cut")
+    late = [f"late-{step:08d}.ckpt" for step in (36, 40)]  # of the last two validations
+    whole, cut = (runs.path / "runs" / name / "checkpoints" for name in ("whole", "cut"))
+    for checkpoints in (whole, cut):
+        assert sorted(path.name for path in checkpoints.glob("late-*.ckpt")) == late
+    for name in late:
+        assert differing(read_checkpoint(whole / name), read_checkpoint(cut / name)) == []
 
 
 def test_another_number_of_processes_is_told_and_the_order_of_the_data_goes_on(

@@ -17,7 +17,8 @@ from triptych.domains.music.config import Config, DataConfig, ModelConfig
 from triptych.domains.music.domain import DOMAIN
 from triptych.errors import UserError
 from triptych.training.engine.objective import DistillationConfig, ObjectiveConfig
-from triptych.training.run.checkpoint import header
+from triptych.training.run.checkpoint import header, read_checkpoint
+from triptych.training.run.trainer import train
 
 
 def config(*teachers: str, **settings: Any) -> Config:
@@ -44,6 +45,8 @@ def test_a_run_learns_from_the_model_of_a_checkpoint(semitones: int, tmp_path: P
     task, loader, _ = DOMAIN.prepare(config(path, transpositions=semitones))
     plain, _, _ = DOMAIN.prepare(config())
     batch = next(iter(loader))
+    assert all(part.training for part in task.modules()), "dropout is on"
+    assert not any(part.training for teacher in task.teachers for part in teacher.modules())
     losses = [float(each.eval().training_loss(batch)[0].detach()) for each in (plain, task)]
     values = batch.values.clamp(min=0)
     model = load(path, device="cpu").full_model
@@ -65,6 +68,31 @@ def test_a_run_learns_from_the_model_of_a_checkpoint(semitones: int, tmp_path: P
     apart = float((p * (p.log() - log_q)).sum(-1)[batch.scored].mean())
     assert losses[1] == pytest.approx(0.5 * losses[0] + 0.5 * apart, rel=1e-5)
     assert list(task.state_dict()) == list(plain.state_dict())
+
+
+def test_a_resumed_run_with_a_teacher_is_the_uncut_one(tmp_path: Path) -> None:
+    """Bit for bit, with the dropout of both passes of R-Drop."""
+    teacher = save(tmp_path / "teacher.ckpt")
+    trainer = {"accelerator": "cpu", "precision": "32-true", "limit_val_batches": 0}
+
+    def go(name: str, steps: int, *, resume: bool = False) -> dict[str, Any]:
+        plain = config(teacher, transpositions=1)
+        objective = replace(plain.optim.objective, r_drop=1.0)
+        run = replace(plain.run, name=name, directory=str(tmp_path), wandb="off")
+        settings = replace(plain, optim=replace(plain.optim, objective=objective), run=run)
+        train("music", settings, DOMAIN.prepare, {**trainer, "max_steps": steps}, resume)
+        return read_checkpoint(tmp_path / name / "checkpoints" / "last.ckpt")
+
+    uncut, first = go("uncut", 5), go("cut", 2)
+    cut = go("cut", 5, resume=True)
+    states = [content["optimizer_states"][0]["state"] for content in (uncut, cut)]
+    torch.testing.assert_close(*states, rtol=0, atol=0)
+    for name, weight in uncut["state_dict"].items():
+        assert torch.equal(weight, cut["state_dict"][name])
+    moved = "decoder.blocks.0.feed_forward.fc1.weight"
+    assert not torch.equal(
+        cut["state_dict"][f"model.{moved}"], first["state_dict"][f"model.{moved}"]
+    )
 
 
 def test_teachers_that_do_not_fit_are_refused(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from triptych.core.heads import CategoricalHead
 from triptych.core.models.averaged import AveragedDecoder, AveragedTranslator
 from triptych.core.models.base import AutoregressiveModel
 from triptych.core.models.encoder_decoder import SequenceToSequence
+from triptych.decoding.execution import eval_mode
 from triptych.errors import UserError
 from triptych.training.run.checkpoint import check_domain, read_checkpoint
 
@@ -75,7 +76,8 @@ def read_teachers(domain: Domain, config: RunSettings) -> list[TrainedModel]:
 def add_teachers(task: TrainingModule, teachers: Sequence[TrainedModel]) -> None:
     """Let a run learn from the teachers; UserError for one that predicts other values."""
     for teacher in teachers:
-        student = type(teacher).of_run(task.config, task.model)
+        with eval_mode(task.model):  # of a model in use; the run goes on to train it
+            student = type(teacher).of_run(task.config, task.model)
         student.header = task.metadata
         if differing := student.differing(teacher):
             raise UserError(

@@ -17,6 +17,7 @@ from triptych.domains.music.generation import complete_tokens
 from triptych.domains.music.metrics import score_given
 from triptych.domains.music.midi import midi_bytes, parse_midi
 from triptych.domains.music.notes import SILENT
+from triptych.domains.music.tokenizers.attacks import AttackTokenizer, HeldNotes
 from triptych.domains.music.tokenizers.chorales import SECONDS_PER_STEP, VOICES, ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.errors import UserError
@@ -79,9 +80,10 @@ def test_what_is_kept(keep: str, expected: object) -> None:
     assert (CHORALES.decode(part.ids)[mask] == grid[mask]).all()
 
 
-def test_kept_notes_come_back_as_they_were_struck() -> None:
-    part = CHORALES.given(parsed(CHORALE), "soprano,bars:2")
-    random = np.random.default_rng(0).integers(0, CHORALES.vocabulary_size, 160)
+@pytest.mark.parametrize("tokenizer", [CHORALES, AttackTokenizer()], ids=["grid", "attacks"])
+def test_kept_notes_come_back_as_they_were_struck(tokenizer: ChoraleTokenizer) -> None:
+    part = tokenizer.given(parsed(CHORALE), "soprano,bars:2")
+    random = np.random.default_rng(0).integers(0, tokenizer.vocabulary_size, 160)
     completed = part.to_midi(np.where(part.known, part.ids, random))
     again = pretty_midi.PrettyMIDI(io.BytesIO(midi_bytes(completed)))
     assert [part.name for part in again.instruments] == list(VOICES)
@@ -93,6 +95,22 @@ def test_kept_notes_come_back_as_they_were_struck() -> None:
         note.start for note in completed.instruments[0].notes
     }
     assert all(3.2 <= start < 6.4 for number, start in kept if number)
+
+
+def test_a_model_with_attacks_keeps_repeated_notes_and_strikes_its_own() -> None:
+    tokenizer = AttackTokenizer()
+    model = tiny_model(Chorales((16,)), length=128, overlap=64, tokenizer=tokenizer)
+    for seed in range(2):
+        harmony = model.complete(CHORALE, "soprano", particles=2, seed=seed)[0]
+        assert notes_of(harmony, 0) == TUNE
+        ids = tokenizer.encode(tokenizer.from_midi(parsed(harmony)))
+        rule = HeldNotes(tokenizer.id_pitches)
+        rows = torch.from_numpy(ids).unsqueeze(0)
+        assert not any(rule(rows[:, :t])[0, token] for t, token in enumerate(ids))
+        struck = tokenizer.onsets(ids).reshape(-1, 4)[1:, 1:]  # [T - 1, 3]
+        grid = tokenizer.decode(ids)[:, 1:]
+        assert (struck & (grid[1:] == grid[:-1])).any(), "a voice repeats a pitch"
+        assert ((grid[1:] == grid[:-1]) & (grid[1:] != SILENT) & ~struck).any(), "or holds it"
 
 
 @pytest.mark.parametrize("name", ["soprano", "bass"])
