@@ -15,6 +15,7 @@ from toy_task import Batch, ToyTask, checkpoint, make_batch, toy_run
 from triptych.core import heads
 from triptych.core.heads import CategoricalHead, GivenLogits, MixtureOfLogisticsHead
 from triptych.errors import UserError
+from triptych.training.engine import objective as objective_module
 from triptych.training.engine.objective import DistillationConfig, ObjectiveConfig, Predictions
 
 N, V, D = 7, 5, 4
@@ -61,13 +62,19 @@ def test_the_loss_is_its_definition(
             loss = loss + alpha / 2 * (kl(p, q) + kl(q, p))
         expected = expected + loss / real.sum()
     wanted = torch.autograd.grad(expected, own)
+    # Of every pass: an auxiliary loss of the model, as a ponder cost, and a second task.
+    auxiliary, second = [3.0, 7.0][: len(own)], [0.5, 1.5][: len(own)]
+    expected = expected + (sum(auxiliary) / real.sum() + sum(second)) / len(own)
+    ponder = iter(auxiliary)
+    monkeypatch.setattr(objective_module, "take_auxiliary_loss", lambda *_: next(ponder))
 
-    passes = iter(own)
+    passes = iter(zip(own, second, strict=True))
     given = iter(taught)
 
     def predict(model: Any, batch: Any) -> Predictions:
         if model is head:
-            return Predictions(next(passes), head, targets, real)
+            features, further = next(passes)
+            return Predictions(features, head, targets, real, further=further)
         return Predictions(next(given) * 1.0, GivenLogits(V), targets, real)
 
     names = [str(k) for k in range(n_teachers)]

@@ -1,4 +1,4 @@
-"""Teachers of a run: opened by any domain, and refused in one sentence where they do not fit."""
+"""Teachers of a run: opened by any domain, with adapters too, and refused where they do not fit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from triptych.domains.music.config import Config, DataConfig, ModelConfig
 from triptych.domains.music.domain import DOMAIN
 from triptych.errors import UserError
 from triptych.training.engine.objective import DistillationConfig, ObjectiveConfig
+from triptych.training.run.averaging import average_weights
 from triptych.training.run.checkpoint import header, read_checkpoint
+from triptych.training.run.settings import FineTuneConfig
 from triptych.training.run.trainer import train
 
 
@@ -31,9 +33,11 @@ def config(*teachers: str, **settings: Any) -> Config:
     return replace(plain, optim=replace(plain.optim, objective=objective))
 
 
-def save(path: Path, **changed: Any) -> str:
-    task, _, _ = DOMAIN.prepare(config())
-    torch.nn.init.normal_(task.model.head.logits.weight)
+def save(path: Path, settings: Config | None = None, **changed: Any) -> str:
+    task, _, _ = DOMAIN.prepare(settings or config())
+    for name, weight in task.named_parameters():
+        if "head" in name or "lora" in name:
+            torch.nn.init.normal_(weight)
     facts = header(task.metadata | changed, seed=0, step=3, metrics={})
     torch.save({"triptych": facts, "state_dict": task.state_dict()}, path)
     return str(path)
@@ -93,6 +97,42 @@ def test_a_resumed_run_with_a_teacher_is_the_uncut_one(tmp_path: Path) -> None:
     assert not torch.equal(
         cut["state_dict"][f"model.{moved}"], first["state_dict"][f"model.{moved}"]
     )
+
+
+def test_models_with_adapters_are_averaged_with_these_merged(tmp_path: Path) -> None:
+    """The mean of the weights, that of the probabilities, and a teacher."""
+    paths, merged = [], []
+    for seed in (1, 2):
+        finetune = FineTuneConfig(lora_rank=2, lora_alpha=6.0)
+        run = replace(config().run, seed=seed, finetune=finetune)
+        paths.append(Path(save(tmp_path / f"{seed}.ckpt", replace(config(), run=run))))
+        state = read_checkpoint(paths[-1])["state_dict"]
+        merged.append({name: w.clone() for name, w in state.items() if "lora" not in name})
+        for name in state:
+            if name.endswith("lora_a"):
+                layer = name.removesuffix("lora_a")
+                merged[-1][f"{layer}weight"] += 3 * state[f"{layer}lora_b"] @ state[name]
+        assert len(merged[-1]) < len(state)
+    mean = average_weights(paths)["state_dict"]
+    assert mean.keys() == merged[0].keys()
+    for name, weight in mean.items():
+        torch.testing.assert_close(weight, (merged[0][name] + merged[1][name]) / 2)
+
+    task, loader, _ = DOMAIN.prepare(config(*map(str, paths), weight=1.0))
+    task.eval()
+    batch = next(iter(loader))
+    inputs = batch.values.clamp(min=0), batch.previous
+    shares = []
+    with torch.no_grad():
+        for weights in merged:
+            task.load_state_dict(weights)
+            shares.append(task.model(*inputs).softmax(-1))
+    both = load(paths[0], device="cpu").averaged(load(paths[1], device="cpu"))
+    p = (shares[0] + shares[1]) / 2
+    torch.testing.assert_close(both.full_model(*inputs).exp(), p, rtol=1e-3, atol=1e-4)
+    log_q = task.model(*inputs).log_softmax(-1)
+    apart = (p * (p.log() - log_q)).sum(-1)[batch.scored].mean()
+    torch.testing.assert_close(task.training_loss(batch)[0], apart, rtol=1e-3, atol=0)
 
 
 def test_teachers_that_do_not_fit_are_refused(tmp_path: Path) -> None:
