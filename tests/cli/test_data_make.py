@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ import pytest
 
 from triptych.tools import recipes
 from triptych.tools.configs import FOLDER
+from triptych.types import Checked
 
 SMALL = ["--train_size", "30", "--test_digits", "[3]"]
 
@@ -55,6 +57,25 @@ def test_a_recipe_that_fails_leaves_nothing(
     monkeypatch.setattr(recipes, "load", lambda name: broken)
     refused("data", "make", "digits", "--out", tmp_path / "x", says=["a.tsv, line 1 has", "tab"])
     assert not list(tmp_path.iterdir())
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithConfig(Checked):
+    """Options of a recipe that reads the data of a config."""
+
+    config: str = "ko-zh-en"
+
+
+def test_config_is_an_option_of_the_recipe(
+    monkeypatch: pytest.MonkeyPatch, cli, tmp_path: Path
+) -> None:
+    """Not the settings file of the command itself."""
+    echo = SimpleNamespace(
+        __doc__="", Options=WithConfig, main=lambda options: iter([("a.txt", [options.config])])
+    )
+    monkeypatch.setattr(recipes, "load", lambda name: echo)
+    cli("data", "make", "digits", "--config", "numbers-en-de", "--out", tmp_path / "x")
+    assert (tmp_path / "x/a.txt").read_text() == "numbers-en-de\n"
 
 
 def test_every_recipe_is_listed_and_describes_its_options(cli) -> None:

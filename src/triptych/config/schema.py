@@ -239,7 +239,8 @@ def parse_settings(
     """
     paths: list[Path] = []
     others = list(arguments)
-    if CONFIG_OPTION in parser._option_string_actions:
+    # A recipe may have an option of this name, which is no settings file of the command's own.
+    if isinstance(parser._option_string_actions.get(CONFIG_OPTION), jsonargparse.ActionConfigFile):
         paths, others = split_config(arguments)
     files = [read_settings_file(path) for path in paths]
     for file in files:
