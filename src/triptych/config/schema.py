@@ -240,7 +240,8 @@ def parse_settings(
     paths: list[Path] = []
     others = list(arguments)
     # A recipe may have an option of this name, which is no settings file of the command's own.
-    if isinstance(parser._option_string_actions.get(CONFIG_OPTION), jsonargparse.ActionConfigFile):
+    action = parser._option_string_actions.get(CONFIG_OPTION)
+    if isinstance(action, parser._registry_get("action", "config")):
         paths, others = split_config(arguments)
     files = [read_settings_file(path) for path in paths]
     for file in files:
