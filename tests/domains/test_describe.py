@@ -6,9 +6,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
-from starter_data import sentences, write_lines, write_music, write_pictures
+from starter_data import sentences, write_images, write_lines, write_music, write_pictures
 
 from triptych.config.schema import from_plain
 from triptych.domains import find_domain
@@ -46,9 +47,9 @@ def test_pictures(tmp_path: Path) -> None:
     (folder / "notes.txt").write_text("not a picture, and no other data either")
     described, config = look("image", folder)
     assert "50 images" in text(described)
-    assert "1 file cannot be used and is left out: broken.png" in text(described)
+    assert "1 file cannot be used and is left out: broken.png (" in text(described)
     source = config.data.source
-    assert (source.height, source.width, source.channels) == (32, 32, 3)
+    assert (source.height, source.width, source.channels) == (32, 32, 1), "grey, stored as RGB"
     assert not config.model.class_conditional
     sizes = {split: len(source.load(split)) for split in ("train", "validation", "test")}
     assert sum(sizes.values()) == 50
@@ -74,6 +75,54 @@ def test_pictures_with_folders_of_splits(tmp_path: Path) -> None:
     _, config = look("image", tmp_path)
     assert len(config.data.source.load("test")) == 20
     assert len(config.data.source.load("validation")) >= 2
+
+
+def test_what_pictures_of_every_kind_need(tmp_path: Path) -> None:
+    from PIL import Image
+
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned by the camera
+    values = np.arange(12, dtype=np.uint16).reshape(3, 4) * 300
+    for number in range(20):
+        Image.fromarray(values + number).save(tmp_path / f"{number}.png", exif=exif)
+    pages = [Image.fromarray(values.T + number) for number in range(30, 40)]
+    pages[0].save(tmp_path / "pages.tif", save_all=True, append_images=pages[1:])
+    (tmp_path / "photo.heic").touch()
+    described, config = look("image", tmp_path)
+    source = config.data.source
+    assert (source.width, source.height, source.channels) == (3, 4, 1)
+    assert source.value_range == (0, 4095)
+    assert "30 images; Pillow's colour modes: I;16 in 30" in text(described)
+    assert "1 other files are left out: photo.heic" in text(described)
+    assert int(source.load("train").pixels.max()) > 200
+    Image.fromarray(np.ones((4, 3), dtype=np.float32)).save(tmp_path / "f.tif")
+    with pytest.raises(UserError, match="modes F, I;16 have values from 0 to 3339"):
+        look("image", tmp_path)
+
+
+def test_colours_transparency_and_frames_of_pictures(tmp_path: Path) -> None:
+    from PIL import Image
+
+    for number in range(30):
+        stroke = Image.new("RGBA", (5, 5), "#ffffff00")
+        stroke.putpixel((number % 5, number // 5 % 5), (255, 255, 255, 255 - number))
+        stroke.save(tmp_path / f"{number:02}.png")
+    described, config = look("image", tmp_path)
+    assert "(white): 30 of 30 files, 00.png" in text(described)
+    assert config.data.source.channels == 1
+    frames = [Image.new("RGB", (5, 5), colour) for colour in ("red", "blue")]
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    described, config = look("image", tmp_path)
+    assert "first of several frames is read: 1 of 31 files, a.gif" in text(described)
+    assert config.data.source.channels == 3
+
+
+def test_equal_pictures_are_not_called_too_few(tmp_path: Path) -> None:
+    write_images(tmp_path, 1, (4, 4))
+    for number in range(20):
+        (tmp_path / f"copy{number}.png").write_bytes((tmp_path / "000.png").read_bytes())
+    with pytest.raises(UserError, match=r"21 images, of which 1 differ"):
+        look("image", tmp_path)
 
 
 def test_pieces(tmp_path: Path) -> None:
@@ -317,7 +366,7 @@ def not_utf8(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("domain", "fill_folder", "says"),
     [
-        ("image", lambda f: None, "holds no images .*it is empty"),
+        ("image", lambda f: None, "holds no images; it is empty"),
         ("image", mixed, "8 MIDI files, such as midi/piece00.mid, next to images"),
         ("translation", lambda f: write_pictures(f, 3), "3 images, such as .*next to text files"),
         ("image", few_pictures, "3 images that can be used; expected 4 .*broken.png"),
@@ -326,7 +375,7 @@ def not_utf8(folder: Path) -> None:
         ("translation", lambda f: some_lines(f, fr=50, en=50), "has 50 sentence pairs"),
         ("translation", lambda f: some_lines(f, fr=50), "holds train.fr; expected two"),
         ("translation", not_utf8, "train.en, line 1 is not UTF-8"),
-        ("language", lambda f: write_pictures(f, 3), "holds no text files .*found"),
+        ("language", lambda f: write_pictures(f, 3), "holds no text files.*00.jpg"),
         ("language", lambda f: write_bytes(f, b""), "no text in a.txt"),
         ("language", lambda f: write_bytes(f, bytes(range(256))), "not UTF-8.*binary"),
         ("language", lambda f: write_bytes(f, ENGLISH.encode("utf-16-le")), "NUL.*UTF-16"),
@@ -390,7 +439,5 @@ def test_shares_leave_no_split_empty() -> None:
 
 def test_the_kinds_of_files_are_those_that_the_domains_read() -> None:
     from triptych.domains.music.midi import MIDI_SUFFIXES
-    from triptych.domains.pictures.image_folder import SUFFIXES
 
-    assert set(SUFFIXES) == set(KINDS["images"])
     assert set(MIDI_SUFFIXES) == set(KINDS["MIDI files"])

@@ -87,7 +87,7 @@ def test_folders_of_splits_are_scored_whole_too(tmp_path: Path) -> None:
 def test_images_that_are_all_broken_are_told(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"no image")
     source = ImageFolder(directory=str(tmp_path), height=2, width=3, channels=1)
-    with pytest.raises(UserError, match=r"of 1 files 1 are damaged"):
+    with pytest.raises(UserError, match=r"of 1 files 1 cannot be read"):
         source.load_all()
 
 

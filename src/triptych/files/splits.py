@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from triptych.errors import UserError
+from triptych.files.folders import named
 
 Source = TypeVar("Source")
 
@@ -18,7 +19,6 @@ LOG = logging.getLogger(__name__)
 
 ALL = "all"
 """Name of the split that contains all items of a folder which the model was not trained on."""
-
 
 SPLIT_WORDS = {
     **dict.fromkeys(("train", "training", "trainset", "trn"), "train"),
@@ -85,7 +85,7 @@ def check_shares(validation_share: float, test_share: float) -> None:
 def warn_of_skipped(source: str | Path, skipped: list[str], n_files: int) -> None:
     """Log the number of files that could not be used, and the names or reasons of five."""
     if skipped:
-        reasons = ", ".join(skipped[:5]) + (", ..." if len(skipped) > 5 else "")
+        reasons = named(skipped)
         LOG.warning("%s: skipped %d of %d files: %s", source, len(skipped), n_files, reasons)
 
 

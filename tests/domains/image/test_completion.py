@@ -23,7 +23,7 @@ from triptych.domains.image.given import filled_pixels, read_pictures
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.pictures import render
 from triptych.domains.pictures.data import ImageDataset
-from triptych.domains.pictures.options import SAMPLE
+from triptych.domains.pictures.options import SAMPLE, Reading
 from triptych.errors import UserError
 from triptych.files.results import OutputFolder
 from triptych.types import Progress
@@ -139,8 +139,36 @@ def test_a_picture_file_has_the_levels_that_were_written(tmp_path: Path, levels:
     values = np.arange(levels, dtype=np.uint8)
     written = render.to_bytes(values, levels).reshape(1, -1, 1)
     render.write_png(tmp_path / "p.png", written)
-    read = read_pictures(str(tmp_path / "p.png"), [(1, levels, 1)], levels)
+    read = read_pictures(str(tmp_path / "p.png"), [(1, levels, 1)], levels, Reading())
     assert read[tmp_path / "p.png"].flatten().tolist() == values.tolist()
+
+
+def test_a_picture_is_read_as_the_training_images_were(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stroke = np.full((4, 6, 4), 255, np.uint8)
+    stroke[1:, :, 3] = 0
+    Image.fromarray(stroke).save(tmp_path / "stroke.png")
+    Image.fromarray(np.full((4, 6), 2048, np.uint16)).save(tmp_path / "deep.png")
+    model = model_of(n_classes=0)
+
+    def row(name: str, reading: dict[str, Any] | None = None, **options: Any) -> list[int]:
+        model.vocabulary = {key: x for key, x in model.vocabulary.items() if key != "reading"}
+        model.vocabulary |= {"reading": reading} if reading else {}
+        options |= {"complete": str(tmp_path / name), "mask": "bottom", "count": 1}
+        out = OutputFolder(str(tmp_path / "out"), overwrite=True)
+        model.write_samples(options_of(out.path, **options), out, lambda *_, **__: None)
+        pixels = np.asarray(Image.open(tmp_path / "out" / SAMPLE.format(0)))
+        return pixels[:2, 0, 0].tolist()
+
+    assert row("stroke.png") == [255, 255]
+    assert "stroke.png: one colour is left" in caplog.text
+    assert row("stroke.png", background="black") == [255, 0]
+    assert row("stroke.png", {"background": "black"}) == [255, 0]
+    assert row("stroke.png", {"background": "black"}, background="white") == [255, 255]
+    with pytest.raises(UserError, match=r"values from 2048 to 2048 .* trained on images of 8 bits"):
+        row("deep.png")
+    assert row("deep.png", {"value_range": [0, 4095]})[0] in (127, 128)
 
 
 def test_a_picture_has_the_levels_that_its_data_would_have() -> None:

@@ -66,7 +66,6 @@ def test_the_first_images_are_of_all_classes(tmp_path: Path) -> None:
     [
         (["train/cat", "val/cat", "validation/cat"], False, "train, val, validation; expected one"),
         (["train/cat", "test/cow"], False, "000.png has the class cow, which the training"),
-        (["train/cat", "test"], False, "000.png has no class, which the training"),
         (["train", "test"], True, "split folders test, train and also 000.png"),
         (["train/cat", "test/cat", "extra"], False, "split folders test, train and also extra"),
     ],
@@ -85,6 +84,59 @@ def test_folders_that_do_not_go_together(
 def test_a_class_may_be_called_as_a_split(tmp_path: Path, name: str) -> None:
     fill(tmp_path, name, "bus", each=5)
     assert source(tmp_path).load("train").class_names == ("bus", name)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ["training/cat", "training/dog", "testing/cat", "testing/dog"],
+        ["seg_train/seg_train/cat", "seg_train/seg_train/dog", "seg_test/seg_test/dog"],
+        ["archive/Train/cat", "archive/Train/dog", "archive/eval/cat"],  # in a folder around all
+        ["pets_train/cat", "pets_train/dog", "pets_test/cat", "pets_dev/cat"],
+        ["cat/train", "dog/train", "dog/test"],  # classes above the splits
+        ["train/cat", "train/dog", "test/cat", "seg_pred/seg_pred", "unlabeled/more"],
+    ],
+)
+def test_splits_are_found_by_words_and_at_other_depths(parts: list[str], tmp_path: Path) -> None:
+    fill(tmp_path, *parts, each=30)
+    found = load(tmp_path)
+    assert {images.class_names for images in found.values()} == {("cat", "dog")}
+    assert len(found["test"]) == 30 * sum("test" in part or "eval" in part for part in parts)
+    expected = {"dog" in part for part in parts if "test" in part or "eval" in part}
+    assert {bool(label) for label in labels(found["test"])} == expected
+    held = sum(len(found[split]) for split in ("train", "validation"))
+    assert held == 30 * sum("train" in part.lower() or "dev" in part for part in parts)
+
+
+def test_images_without_a_class_are_left_out_and_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(tmp_path, "train/cat", "train/dog", each=20)
+    fill(tmp_path, "test", "seg_pred/seg_pred", each=3)
+    found = load(tmp_path)
+    assert sum(map(len, found.values())) == 40, "the test images are some of train"
+    assert "3 images of test without a class are left out: test/000.png" in caplog.text
+    assert "3 images of unlabelled without a class" in caplog.text
+
+
+def test_names_of_files_tell_the_splits_where_all_do(tmp_path: Path) -> None:
+    for split, each in (("train", 6), ("val", 3), ("test", 2)):
+        fill(tmp_path, split, each=each)
+        for path in (tmp_path / split).iterdir():
+            path.rename(tmp_path / f"{split}_{path.name}")
+        (tmp_path / split).rmdir()
+    assert [len(images) for images in load(tmp_path).values()] == [6, 3, 2]
+    write_images(tmp_path, 1, (4, 4, 3), seed=9)  # a name that tells none
+    assert len(source(tmp_path).load_all()) == 12
+    assert len(load(tmp_path)["validation"]) < 12
+
+
+@pytest.mark.parametrize(
+    "parts", [["bullet train", "test tube", "bus"], ["steam train", "bullet train"]]
+)
+def test_words_of_classes_are_no_splits(parts: list[str], tmp_path: Path) -> None:
+    fill(tmp_path, *parts, each=4)
+    assert source(tmp_path).load("train").class_names == tuple(sorted(parts))
 
 
 def test_capitals_and_folders_without_images_change_nothing(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from triptych.domains.base import Domain
 from triptych.domains.options import AttentionOptions, EvaluateOptions, NewRunOptions, SampleOptions
-from triptych.domains.pictures.options import GRID, SAMPLE, PixelOptions
+from triptych.domains.pictures.options import GRID, SAMPLE, PixelOptions, Reading
 from triptych.types import NonNegativeInt, PositiveInt, Seed
 
 HALVES = ("top", "bottom", "left", "right")
@@ -88,9 +88,13 @@ class ImageSampleOptions(SampleOptions):
     upscale: str | None = None
     """Picture, or folder of pictures, that a model of super-resolution samples in full size:
     small ones, or ones of full size, which are averaged down first and shown at the end."""
+    background: str | None = None
+    """Colour below transparent pixels of these pictures, such as black; null for that of the
+    training images, which is white as long as no setting says another."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        Reading(self.background or "white")  # checks it
         if self.complete is not None and self.upscale is not None:
             raise ValueError("complete and upscale are two commands: give one of them")
         if (self.complete is None) != (self.mask is None):

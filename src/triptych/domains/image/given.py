@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,10 +15,18 @@ from torch import Tensor
 from triptych.domains.image.domain import HALVES, ImageSampleOptions
 from triptych.domains.image.model import average_down
 from triptych.domains.pictures import render
-from triptych.domains.pictures.data import labels_of
-from triptych.domains.pictures.image_folder import ImageSizeError, decode_image, find_images
-from triptych.domains.pictures.options import GRID, SAMPLE
+from triptych.domains.pictures.data import labels_of, reading_of
+from triptych.domains.pictures.decode import (
+    NOTES,
+    ImageSizeError,
+    ValueRangeError,
+    decode_pages,
+    why_unreadable,
+)
+from triptych.domains.pictures.image_folder import find_images
+from triptych.domains.pictures.options import GRID, SAMPLE, Reading
 from triptych.errors import UserError
+from triptych.files.folders import warn_once
 from triptych.files.results import OutputFolder
 from triptych.types import ProgressFactory
 
@@ -24,7 +34,9 @@ if TYPE_CHECKING:
     from triptych.domains.image.inference import ImageModel
 
 
-def read_pictures(path: str, shapes: list[tuple[int, int, int]], levels: int) -> dict[Path, Tensor]:
+def read_pictures(
+    path: str, shapes: list[tuple[int, int, int]], levels: int, reading: Reading
+) -> dict[Path, Tensor]:
     """Return pictures by path, of a file or of all image files below a folder in order of names.
 
     Pictures are uint8 [H, W, C], with the levels of the model. Of a folder, files named `GRID` are
@@ -34,11 +46,12 @@ def read_pictures(path: str, shapes: list[tuple[int, int, int]], levels: int) ->
     given = Path(path)
     paths = [given]
     if given.is_dir():
-        paths = [given / name for name in sorted(find_images(given)) if name.name != GRID]
+        paths = [given / name for name in find_images(given)[0] if name.name != GRID]
         if not paths:
             raise UserError(f"{path} holds no images")
     return {
-        file: torch.from_numpy(render.to_levels(_decode(file, shapes), levels)) for file in paths
+        file: torch.from_numpy(render.to_levels(_decode(file, shapes, reading), levels))
+        for file in paths
     }
 
 
@@ -55,7 +68,8 @@ def filled_pixels(mask: str, height: int, width: int) -> Tensor:
         columns = {"left": slice(width // 2), "right": slice(width // 2, None)}.get(mask, columns)
         filled[rows, columns] = True
     else:
-        filled = torch.from_numpy(_decode(Path(mask), [(height, width, 1)])[..., 0] >= 128)
+        white = _decode(Path(mask), [(height, width, 1)], Reading())
+        filled = torch.from_numpy(white[..., 0] >= 128)
     if not filled.any():
         raise UserError(
             f"--mask {mask} fills no pixel of an image of {height} rows and {width} columns; "
@@ -64,17 +78,32 @@ def filled_pixels(mask: str, height: int, width: int) -> Tensor:
     return filled
 
 
-def _decode(path: Path, shapes: list[tuple[int, int, int]]) -> NDArray[np.uint8]:
-    """Return the 8-bit pixels of a file in the first of the shapes that it has."""
+def _decode(path: Path, shapes: list[tuple[int, int, int]], reading: Reading) -> NDArray[np.uint8]:
+    """Return the 8-bit pixels of a file's first image in the first of the shapes that it has."""
+    notes: set[str] = set()
     for shape in shapes:
         try:
-            return decode_image(path.read_bytes(), *shape, resize=False)
+            images = decode_pages(
+                path.read_bytes(), *shape, resize=False, reading=reading, notes=notes
+            )
+            pixels = next(images)
         except ImageSizeError as error:
             other_size = error
+            continue
+        except ValueRangeError as error:
+            raise UserError(
+                f"{path} has {error}, and the model was trained on images of 8 bits: save it so"
+            ) from error
         # Pillow raises a dozen types of exception for damaged files.
         except Exception as error:
-            why = error.strerror if isinstance(error, OSError) else None
-            raise UserError(f"{path} cannot be read as an image: {why or error}") from error
+            raise UserError(
+                f"{path} cannot be read as an image: {why_unreadable(error)}"
+            ) from error
+        with suppress(ImageSizeError):
+            notes.update({"first"} if next(images, None) is not None else ())
+        for note in sorted(notes):
+            warn_once(f"{path}: {NOTES[note].format(reading)}")
+        return pixels
     sizes = " or ".join(f"{width} wide and {height} high" for height, width, _ in shapes)
     raise UserError(f"{path} is {other_size} (pixels), expected {sizes}")
 
@@ -96,7 +125,10 @@ def write_given(
         shapes.append(trained.settings.model.super_resolution.small_shape(model.shape))
     path, shapes = options.complete or options.upscale or "", [*shapes, model.shape]
     filled = None if options.mask is None else filled_pixels(options.mask, *model.shape[:2]).numpy()
-    pictures = read_pictures(path, shapes, levels)
+    reading = reading_of(trained.vocabulary)
+    if options.background is not None:
+        reading = replace(reading, background=options.background)
+    pictures = read_pictures(path, shapes, levels, reading)
     out.check_free([*map(SAMPLE.format, range(len(pictures) * options.count))])
     labels, progress = _labels(trained, list(pictures), options.label), report("sampled positions")
     known = [tuple(pixels.shape) == model.shape for pixels in pictures.values()]

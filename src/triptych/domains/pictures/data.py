@@ -1,13 +1,15 @@
 """Image datasets as integers, and their batches."""
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from triptych.config.schema import from_plain, to_plain
 from triptych.decoding.sampling import check_count
+from triptych.domains.pictures.options import Reading
 from triptych.errors import UserError
 from triptych.training.loading.batches import Items, cut
 from triptych.training.loading.loader import FixedBatches
@@ -36,6 +38,8 @@ class ImageDataset:
     """Number of values that a sub-pixel can take."""
     class_names: tuple[str, ...] = ()
     """Name of each class; empty for images without classes."""
+    reading: Reading = field(default_factory=Reading)
+    """How the values of files became these, for files of a user's later."""
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -68,11 +72,16 @@ class ImageDataset:
         return replace(self, pixels=self.pixels >> (8 - bits), levels=2**bits)
 
     def vocabulary(self) -> dict[str, Any]:
-        """Return what a checkpoint stores of the data: shape [H, W, C], levels, class_names."""
+        """Return what a checkpoint stores of the data: shape [H, W, C], levels, class_names.
+
+        Also how files were read, where a setting changed it.
+        """
+        changed = self.reading != Reading()
         return {
             "shape": list(self.pixels.shape[1:]),
             "levels": self.levels,
             "class_names": list(self.class_names),
+            **({"reading": to_plain(self.reading)} if changed else {}),
         }
 
 
@@ -86,13 +95,19 @@ def concatenate(parts: list[ImageDataset]) -> ImageDataset:
 def read_pack(folder: str, split: str) -> ImageDataset:
     """Return the packed images of a split; UserError for a folder without a pack of images."""
     pack = Pack(folder, "image")
-    labels = f"{split}.labels"
+    labels, vocabulary = f"{split}.labels", pack.about["vocabulary"]
     return ImageDataset(
         torch.from_numpy(pack.array(f"{split}.pixels")),
         torch.from_numpy(pack.array(labels)) if labels in pack else None,
-        pack.about["vocabulary"]["levels"],
-        tuple(pack.about["vocabulary"]["class_names"]),
+        vocabulary["levels"],
+        tuple(vocabulary["class_names"]),
+        reading_of(vocabulary),
     )
+
+
+def reading_of(vocabulary: dict[str, Any]) -> Reading:
+    """Return how the files were read, from what a checkpoint or a pack stores."""
+    return from_plain(Reading, vocabulary.get("reading", {}))
 
 
 def split_by_seed(images: ImageDataset, split: str, seed: int, **held_out: int) -> ImageDataset:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import io
-from collections.abc import Iterator
-from contextlib import closing
+import re
+from collections.abc import Collection, Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -14,26 +14,36 @@ from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from triptych.domains.pictures.data import ImageDataset, concatenate
-from triptych.domains.pictures.sources import CHUNK, ImageSource, Pixels
+from triptych.domains.pictures.decode import (
+    DARK,
+    ImageSizeError,
+    Pixels,
+    ValueRangeError,
+    decode_pages,
+    image_suffixes,
+    notes_about,
+    why_unreadable,
+)
+from triptych.domains.pictures.options import Reading
+from triptych.domains.pictures.sources import CHUNK, ImageSource
 from triptych.errors import UserError
+from triptych.files.folders import endings, named, visible_files, warn_once
 from triptych.files.reading import read_in_order
-from triptych.files.splits import ALL, check_shares, split_by_hash, warn_of_skipped
+from triptych.files.splits import (
+    ALL,
+    SPLIT_WORDS,
+    check_shares,
+    split_by_hash,
+    split_in_name,
+    warn_of_skipped,
+)
 from triptych.types import FractionBelowOne, PositiveInt
 
-SUFFIXES = (
-    ".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp",
-)  # fmt: skip
-SPLIT_FOLDERS = {
-    "train": "train",
-    "validation": "validation",
-    "valid": "validation",
-    "val": "validation",
-    "test": "test",
-}
-"""Folder name in lower case -> split."""
+UNLABELLED = "unlabelled"
+UNLABELLED_WORDS = ("pred", "predict", "unlabeled", UNLABELLED)
+"""Words in names of folders of images without classes, which belong to no split."""
 
 
 @dataclass(frozen=True)
@@ -45,124 +55,145 @@ class Listing:
     class_names: tuple[str, ...]
     """Sub-folders of the training images in alphabetical order; empty without classes."""
     hashed_splits: frozenset[str]
-    """Splits without a folder, which take training images by hash."""
+    """Splits without images of their own, which take training images by hash."""
+    left_out: tuple[str, ...]
+    """Sentences about files that are left out."""
 
 
-def find_images(directory: Path) -> Iterator[Path]:
-    """Yield the image files at any depth, relative to the folder, without hidden ones."""
-    for path in directory.rglob("*"):
-        if path.suffix.lower() in SUFFIXES and path.is_file():
-            name = path.relative_to(directory)
-            if not any(part[0] == "." for part in name.parts):
-                yield name
+def find_images(directory: Path) -> tuple[list[Path], list[Path]]:
+    """Return the image files at any depth by name, and all others; relative to the folder."""
+    images: list[Path] = []
+    others: list[Path] = []
+    for path in visible_files(directory):
+        is_image = path.suffix.lower() in image_suffixes()
+        (images if is_image else others).append(path.relative_to(directory))
+    return images, others
 
 
-def split_folders(directory: Path, paths: list[Path]) -> dict[str, str]:
-    """Return the name of each split's folder; empty where the sub-folders are classes.
+def _split_of(name: str) -> str | None:
+    """Return the split that a word of a name tells, or `UNLABELLED`; None for none or two."""
+    words = {*re.split(r"[^a-z]+", name.lower())}
+    with suppress(UserError):
+        return split_in_name(name) or (UNLABELLED if words & {*UNLABELLED_WORDS} else None)
+    return None
 
-    paths: of all images, relative to the folder. The sub-folders are splits where one is named
-    train and another one after a split too, in any case of letters. Raises UserError where two
-    folders are of one split, and where classes or images are next to folders of splits.
+
+def splits_by_name(directory: Path, names: Collection[str], loose: list[Path]) -> dict[str, str]:
+    """Return the split of each folder's name; empty where the folders are not splits.
+
+    They are where one is of train and another one of another split, or there is nothing else. A
+    word of the name tells it where all names have one, else the whole name. loose: images beside
+    the folders. Raises UserError where two folders are of one split, and where splits and others
+    are mixed.
     """
-    names = sorted({path.parts[0] for path in paths})
-    others = [name for name in names if name.lower() not in SPLIT_FOLDERS]
-    folders = [name for name in names if name.lower() in SPLIT_FOLDERS]
-    name_of = {SPLIT_FOLDERS[name.lower()]: name for name in folders}
-    if "train" not in name_of or (others and len(name_of) == 1):
+    found = {name: split for name in names if (split := _split_of(name))}
+    if len(found) < len(names):
+        found = {name: split for name, split in found.items() if name.lower() in SPLIT_WORDS}
+    others = [*sorted({*names} - found.keys()), *map(str, loose)]
+    splits = [split for split in found.values() if split != UNLABELLED]
+    if "train" not in splits or ({*splits} == {"train"} and (others or len(splits) > 1)):
         return {}
-    if others or len(name_of) < len(folders):
+    if others or len(splits) > len({*splits}):
         raise UserError(
-            f"{directory} has the split folders {', '.join(folders)}"
+            f"{directory} has the split folders {', '.join(sorted(found))}"
             f"{f' and also {others[0]}' if others else ''}; expected one folder for each split "
-            "(train, validation, test) with all images in them, or folders of classes only"
+            "(train, validation, test) with all images in them, or folders of classes only: move "
+            "or rename the others"
         )
-    return name_of
+    return found
+
+
+def by_split(directory: Path, paths: list[Path]) -> dict[str, dict[Path, str]]:
+    """Return for each split its images and their classes, "" for none; all in train without splits.
+
+    paths: relative to the folder. A folder of a split lies above those of the classes or in each of
+    them, or the name of every file tells its split. Folders around all others tell nothing. Raises
+    UserError as `splits_by_name`.
+    """
+    folders = _unwrapped({path: path.parent.parts for path in paths})
+    split_of = {path: _split_of(path.stem) for path in paths}
+    if None in split_of.values() or not {"train"} < {*split_of.values()} - {UNLABELLED}:
+        split_of = dict.fromkeys(paths, "train")
+    for level in (0, 1):
+        at = {path: parts[level] for path, parts in folders.items() if len(parts) > level}
+        loose = [path for path in paths if path not in at]
+        if splits := splits_by_name(directory, {*at.values()}, loose):
+            split_of = {path: splits[name] for path, name in at.items()}
+            folders = {path: (*p[:level], *p[level + 1 :]) for path, p in folders.items()}
+            break
+    placed: dict[str, dict[Path, str]] = {}
+    for split in sorted({*filter(None, split_of.values())}):
+        own = {path: folders[path] for path, name in split_of.items() if name == split}
+        placed[split] = {path: "".join(p[:1]) for path, p in _unwrapped(own, split).items()}
+    return placed
+
+
+def _unwrapped(
+    folders: dict[Path, tuple[str, ...]], split: str = ""
+) -> dict[Path, tuple[str, ...]]:
+    """Return the folders of images without those that all lie in and that are not their own.
+
+    split: of all images; a folder named after it is not their own.
+    """
+    while len(first := {parts[:1] for parts in folders.values()}) == 1 and first != {()}:
+        named_so = _split_of(*first.pop()) == split
+        if not named_so and not all(len(parts) > 1 for parts in folders.values()):
+            break
+        folders = {path: parts[1:] for path, parts in folders.items()}
+    return folders
 
 
 def list_split(directory: Path, split: str) -> Listing:
     """Return the images that may belong to a split (train, validation, test or all) by name.
 
-    The class is the first sub-folder. Raises UserError for a folder without images, for images
-    next to folders of classes, and for a class that the training images lack.
+    The class is the first sub-folder. Images without a class are left out of splits whose training
+    images have one. Raises UserError for a folder without images, for training images next to
+    folders of classes, for a class that the training images lack, and as `splits_by_name`.
     """
-    paths = sorted(find_images(directory))
+    paths, others = find_images(directory)
     if not paths:
-        raise UserError(
-            f"{directory} does not exist or holds no images (looked for {', '.join(SUFFIXES)})"
-        )
-    folders = split_folders(directory, paths)
-    depth = 1 if folders else 0  # folders above those of the classes
-    parts = {"train": paths}
-    if folders:
-        parts = {s: [p for p in paths if p.parts[0] == name] for s, name in folders.items()}
-
-    def class_of(path: Path) -> str:
-        return path.parts[depth] if len(path.parts) > depth + 1 else ""
-
-    classes = {class_of(path) for path in parts["train"]}
+        there = f"holds no images, but {endings(others)}" if others else "holds no images"
+        raise UserError(f"{directory} {there if directory.is_dir() else 'does not exist'}")
+    parts = by_split(directory, paths)
+    classes = {*parts["train"].values()}
     if "" in classes and len(classes) > 1:
-        loose = next(path for path in parts["train"] if not class_of(path))
+        loose = next(path for path, name in parts["train"].items() if not name)
         raise UserError(
             f"{directory} has images in sub-folders and images next to these (such as {loose}): a "
             "sub-folder is a class, so put all images into sub-folders or none"
         )
+    left_out = [f"{len(others):,} other files are left out: {endings(others)}"] if others else []
+    for name, own in sorted(parts.items()):
+        without = [
+            path for path, of in own.items() if name == UNLABELLED or of == "" not in classes
+        ]
+        if without:
+            count, some = f"{len(without):,}", named([*map(str, without)])
+            left_out.append(f"{count} images of {name} without a class are left out: {some}")
+            parts[name] = {path: of for path, of in own.items() if path not in {*without}}
+    parts = {name: own for name, own in parts.items() if own}
     class_names = tuple(sorted(classes - {""}))
     hashed = frozenset({"validation", "test"} - set(parts))
-    chosen = paths if split == ALL else parts["train" if split in hashed else split]
+    chosen = [*parts] if split == ALL else ["train" if split in hashed else split]
     files = []
-    for path in chosen:
-        name = class_of(path)
+    for path, name in sorted(pair for part in chosen for pair in parts[part].items()):
         if name not in classes:
             raise UserError(
-                f"{directory / path} has {f'the class {name}' if name else 'no class'}, which the "
-                "training images do not have"
+                f"{directory / path} has the class {name}, which the training images do not have"
             )
         files.append((path, class_names.index(name) if name else 0))
-    return Listing(files, class_names, hashed)
-
-
-class ImageSizeError(ValueError):
-    """An image that is not of the expected height and width (pixels)."""
-
-    def __init__(self, height: int, width: int) -> None:
-        super().__init__(f"{width} wide and {height} high")
-
-
-def decode_image(
-    content: bytes, height: int, width: int, channels: int, *, resize: bool
-) -> NDArray[np.uint8]:
-    """Decode an image file: uint8 [height, width, channels].
-
-    Applies the camera's orientation, lays transparency over white, and shifts 16-bit grey to 8
-    bits; torchvision.io has none of these. Raises ImageSizeError for another size unless `resize`,
-    and the exceptions of Pillow for a damaged file.
-    """
-    from PIL import Image, ImageOps
-
-    with Image.open(io.BytesIO(content)) as opened:
-        opened.load()  # finds a truncated file
-        image: Image.Image = ImageOps.exif_transpose(opened)
-    if image.mode.startswith("I"):  # 16-bit grey: Pillow's conversion would clip at 255
-        image = Image.fromarray((np.asarray(image).astype(np.int64) >> 8).astype(np.uint8))
-    if image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info:
-        image = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    image = image.convert("L" if channels == 1 else "RGB")
-    if (image.height, image.width) != (height, width):
-        if not resize:
-            raise ImageSizeError(image.height, image.width)
-        image = ImageOps.fit(image, (width, height), Image.Resampling.LANCZOS)
-    return np.asarray(image, dtype=np.uint8).reshape(height, width, channels)
+    return Listing(files, class_names, hashed, tuple(left_out))
 
 
 @dataclass(frozen=True)
 class ImageFolder(ImageSource):
-    """A folder of PNG, JPEG, BMP, GIF, TIFF, WebP or PPM images; sub-folders are classes.
+    """A folder of images of every format that Pillow reads; sub-folders are classes.
 
-    Sub-folders named train, validation (or valid, val) and test are splits, with classes below
+    Sub-folders named train, validation (or valid, val, dev) and test are splits, with classes below
     them. A split without such a folder is taken from the training images by the hash of each file:
-    equal files are never in two of these splits, and a new file does not move others. Damaged
-    images are skipped and reported.
+    equal files are never in two of these splits, and a new file does not move others. Each page of
+    a TIFF is an image, and the first frame of an animation. Links are followed. Files that are no
+    images, and damaged ones, are left out and named.
     """
 
     directory: str
@@ -175,6 +206,11 @@ class ImageFolder(ImageSource):
     """1 for grey, 3 for RGB; images are converted."""
     resize: bool = False
     """Crop and scale images of another size; false refuses them."""
+    background: str = "white"
+    """Colour below transparent pixels: a name such as black, or as #8090a0."""
+    value_range: tuple[float, float] | None = None
+    """Values that become 0 and 255 where images have more than 8 bits, whole numbers or not; null
+    refuses such images."""
     validation_share: FractionBelowOne = 0.1
     """Share of the images held out for validation, 0 to 1."""
     test_share: FractionBelowOne = 0.1
@@ -183,6 +219,11 @@ class ImageFolder(ImageSource):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_shares(self.validation_share, self.test_share)
+        Reading(self.background, self.value_range)  # checks both
+
+    @property
+    def reading(self) -> Reading:
+        return Reading(self.background, self.value_range)
 
     def load(self, split: str) -> ImageDataset:
         """Read one split, or `all`, in the order of the hashes of its files."""
@@ -194,6 +235,8 @@ class ImageFolder(ImageSource):
     def stream(self, split: str) -> Iterator[ImageDataset]:
         """Yield the images of `load` in parts; each file is read twice, hashed and then decoded."""
         listing = list_split(self._folder, split)
+        for sentence in listing.left_out:
+            warn_once(f"{self._folder}: {sentence}")
         shares = {"validation": self.validation_share, "test": self.test_share}
         hashed = {name: shares[name] for name in shares if name in listing.hashed_splits}
         by_hash = hashed if split == "train" or split in hashed else None
@@ -205,26 +248,38 @@ class ImageFolder(ImageSource):
         # By the hash: independent of names, mixed over the classes.
         images = sorted((key, *file[::-1]) for key, file in found if isinstance(key, bytes))
         names, n_found = [path for *_, path in images], 0
+        notes: dict[str, set[str]] = {}
         with closing(
             read_in_order(self._decode, names, count=len(names), what="decoded images")
         ) as decoded:
-            pairs = zip(decoded, (label for _, label, _ in images), strict=True)
-            while some := list(islice(pairs, CHUNK)):
-                damaged += [pixels for pixels, _ in some if isinstance(pixels, str)]
-                good = [(pixels, label) for pixels, label in some if not isinstance(pixels, str)]
-                if good:
-                    n_found += len(good)
-                    pixels = torch.from_numpy(np.stack([one for one, _ in good]))  # [N, H, W, C]
-                    labels = torch.tensor([label for _, label in good])
-                    classes = labels if listing.class_names else None
-                    yield ImageDataset(pixels, classes, 256, listing.class_names)
+
+            def pairs() -> Iterator[tuple[Pixels, int]]:
+                for result, (_, label, path) in zip(decoded, images, strict=True):
+                    if isinstance(result, str):
+                        damaged.append(result)
+                        continue
+                    notes[str(path)] = result[1]
+                    yield from ((pixels, label) for pixels in result[0])
+
+            good, brightest = pairs(), 0
+            while some := list(islice(good, CHUNK)):
+                n_found += len(some)
+                pixels = torch.from_numpy(np.stack([one for one, _ in some]))  # [N, H, W, C]
+                brightest = max(brightest, int(pixels.max()))
+                labels = torch.tensor([label for _, label in some])
+                classes = labels if listing.class_names else None
+                yield ImageDataset(pixels, classes, 256, listing.class_names, self.reading)
         warn_of_skipped(self._folder, sorted(damaged), len(listing.files))
+        for sentence in notes_about(notes, self.reading):
+            warn_once(f"{self._folder}, {split}: {sentence}")
         if not n_found:
             raise UserError(
-                f"no image of {self._folder} belongs to the split {split!r} and can be decoded: of "
-                f"{len(listing.files)} files {len(damaged)} are damaged, and a split without a "
+                f"no image of {self._folder} belongs to the split {split!r} and can be read: of "
+                f"{len(listing.files)} files {len(damaged)} cannot be read, and a split without a "
                 "folder takes its share of the images by the hash of their content"
             )
+        if brightest < DARK:
+            warn_once(f"{self._folder}, {split}: no value is above {brightest} of 255")
 
     @property
     def _folder(self) -> Path:
@@ -233,29 +288,42 @@ class ImageFolder(ImageSource):
     def _digest(
         self, path: Path, *, split: str, hashed: dict[str, float] | None
     ) -> bytes | str | None:
-        """Return the hash of a file; None for one of another split, its name where unreadable.
+        """Return the hash of a file; None for one of another split, and why one is unreadable.
 
         hashed: shares of the splits by hash; None where the hash decides nothing.
         """
         try:
             content = (self._folder / path).read_bytes()
-        except OSError:
-            return str(path)
+        except OSError as error:
+            return f"{path} ({why_unreadable(error)})"
         if hashed is not None and split_by_hash(content, hashed) != split:
             return None
         return hashlib.sha256(content).digest()
 
-    def _decode(self, path: Path) -> Pixels | str:
-        """Return the pixels of a file, or the name of a damaged one; UserError for another size."""
+    def _decode(self, path: Path) -> tuple[list[Pixels], set[str]] | str:
+        """Return the images of a file with keys of `NOTES`, or why it is left out.
+
+        Raises UserError for an image of another size, and one whose range of values is unknown.
+        """
+        notes: set[str] = set()
+        shape, options = (self.height, self.width, self.channels), {"resize": self.resize}
         try:
             content = (self._folder / path).read_bytes()
-            return decode_image(content, self.height, self.width, self.channels, resize=self.resize)
+            return [
+                *decode_pages(content, *shape, **options, reading=self.reading, notes=notes)
+            ], notes
         except ImageSizeError as error:
             raise UserError(
                 f"{self._folder / path} is {error} (pixels), expected {self.width} wide and "
                 f"{self.height} high: set data.source.init_args.resize to true to crop and "
                 "scale all images, or change height and width"
             ) from error
+        except ValueRangeError as error:
+            raise UserError(
+                f"{self._folder / path} has {error}, expected 8 bits: set "
+                "data.source.init_args.value_range to the range of all images, such as "
+                f"{error.values.suggested()}; triptych new-run finds it"
+            ) from error
         # Pillow raises a dozen types of exception for damaged files.
-        except Exception:
-            return str(path)
+        except Exception as error:
+            return f"{path} ({why_unreadable(error)})"

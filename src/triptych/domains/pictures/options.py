@@ -13,6 +13,30 @@ SAMPLE = "sample-{:04d}.png"
 """Name of a sampled image's file, by its number."""
 
 
+@dataclass(frozen=True)
+class Reading:
+    """How the values of image files become 0 to 255, the same for all images of a model."""
+
+    background: str = "white"
+    """Colour below transparent pixels, as Pillow's ImageColor names it."""
+    value_range: tuple[float, float] | None = None
+    """Values that become 0 and 255 where images have more than 8 bits; None refuses these."""
+
+    def __post_init__(self) -> None:
+        from PIL import ImageColor
+
+        try:
+            ImageColor.getrgb(self.background)
+        except ValueError:
+            raise ValueError(
+                f"background is {self.background!r}; expected a colour such as black or #8090a0"
+            ) from None
+        if self.value_range is not None and not self.value_range[0] < self.value_range[1]:
+            raise ValueError(
+                f"value_range is {list(self.value_range)}; expected a smaller and a larger value"
+            )
+
+
 @dataclass(frozen=True, kw_only=True)
 class PixelOptions(FolderOptions):
     """Options of `triptych attention` about an image and the pixels whose attention is drawn."""

@@ -5,16 +5,18 @@ A domain names a module that looks at data; `triptych new-run` makes settings of
 
 from __future__ import annotations
 
+import mimetypes
 import statistics
 import unicodedata
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from triptych.errors import UserError
+from triptych.files.folders import endings, named, visible_files
 from triptych.files.reading import read_in_order
 from triptych.files.splits import split_at
 
@@ -22,13 +24,10 @@ Item = TypeVar("Item")
 Found = TypeVar("Found")
 
 KINDS = {
-    "images": (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"),
     "MIDI files": (".mid", ".midi"),
     "sound files": (".flac", ".m4a", ".mp3", ".ogg", ".wav"),
 }
-"""Suffixes of data that do not belong into one folder with each other."""
-NAMED = 5
-"""Files that are named where several cannot be used."""
+"""Suffixes of data that do not belong into one folder with each other, or with images."""
 HELD_OUT = ("validation", "test")
 SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
 """Shares of held-out items to choose from."""
@@ -98,11 +97,9 @@ class ReadFiles(Generic[Item, Found]):
         """Return a sentence about the files that cannot be used; empty without one."""
         if not self.reasons:
             return ""
-        more = ", ..." if len(self.reasons) > NAMED else ""
-        named = ", ".join(self.reasons[:NAMED])
         count = len(self.reasons)
         cannot = "file cannot be used and is" if count == 1 else "files cannot be used and are"
-        return f"{count} {cannot} left out: {named}{more}"
+        return f"{count} {cannot} left out: {named(self.reasons)}"
 
 
 def data_files(folder: Path, suffixes: Collection[str], what: str) -> list[Path]:
@@ -114,15 +111,12 @@ def data_files(folder: Path, suffixes: Collection[str], what: str) -> list[Path]
     if not folder.is_dir():
         reason = "is a file" if folder.exists() else "does not exist"
         raise UserError(f"--data {folder} {reason}; expected a folder of {what}")
-    files = sorted(path for path in visible(folder) if path.is_file())
+    files = list(visible_files(folder))
     chosen = [path for path in files if path.name.lower().endswith(tuple(suffixes))]
-    numbers = Counter(path.suffix.lower() for path in files)
     if not chosen:
-        common = numbers.most_common(NAMED)
-        there = ", ".join(f"{count} {suffix or 'without suffix'}" for suffix, count in common)
         raise UserError(
-            f"--data {folder} holds no {what} ({', '.join(sorted(suffixes))}); "
-            f"{'found ' + there if files else 'it is empty'}"
+            f"--data {folder} holds no {what}; it "
+            f"{'holds ' + endings(files) if files else 'is empty'}"
         )
     check_one_kind(folder, files, what)
     return chosen
@@ -130,20 +124,18 @@ def data_files(folder: Path, suffixes: Collection[str], what: str) -> list[Path]
 
 def check_one_kind(folder: Path, files: Sequence[Path], what: str) -> None:
     """Raise UserError where a folder of `what` holds data of another kind in KINDS too."""
-    for other, endings in KINDS.items():
-        mixed = [path for path in files if other != what and path.suffix.lower() in endings]
-        if mixed:
+    of_kind: dict[str, list[Path]] = defaultdict(list)
+    for path in files:
+        if (mimetypes.guess_type(path.name)[0] or "").startswith("image/"):
+            of_kind["images"].append(path)
+        for kind, suffixes in KINDS.items():
+            of_kind[kind] += [path] if path.suffix.lower() in suffixes else []
+    for other, mixed in of_kind.items():
+        if mixed and other != what:
             raise UserError(
                 f"--data {folder} holds {len(mixed)} {other}, such as "
                 f"{mixed[0].relative_to(folder)}, next to {what}; expected one kind of data"
             )
-
-
-def visible(folder: Path) -> Iterator[Path]:
-    """Yield everything at any depth of a folder that is not hidden."""
-    for path in folder.rglob("*"):
-        if not any(part.startswith(".") for part in path.relative_to(folder).parts):
-            yield path
 
 
 def held_out(
@@ -171,7 +163,7 @@ def held_out(
         different = len(set(places))
         equal = f", of which {different} differ," if different < len(places) else ""
         raise UserError(
-            f"{len(places)} items{equal} are too few: the hash of their content, which puts equal "
+            f"{len(places)} {what}{equal} are too few: the hash of their content, which puts equal "
             f"ones into one split, leaves none for {' and '.join(empty)}; expected more that differ"
         )
     return {f"{name}_share": Setting(share, f"{counts[name]:,} {what}") for name in names}

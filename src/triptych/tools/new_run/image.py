@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from triptych.domains.options import NewRunOptions
-from triptych.domains.pictures.image_folder import SUFFIXES, list_split
-from triptych.files.splits import hash_position
+import numpy as np
+
+from triptych.domains.options import NewRunOptions, counted
+from triptych.domains.pictures.decode import (
+    DARK,
+    DeepValues,
+    ValueRangeError,
+    image_suffixes,
+    notes_about,
+    pages,
+    to_eight_bits,
+    why_unreadable,
+)
+from triptych.domains.pictures.image_folder import Listing, list_split
+from triptych.domains.pictures.options import Reading
+from triptych.errors import UserError
+from triptych.files.splits import ALL, hash_position
 from triptych.tools.new_run.data import (
     HELD_OUT,
     Description,
@@ -20,6 +33,9 @@ from triptych.tools.new_run.data import (
     held_out,
     span,
 )
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 SIZES = Path(__file__).with_suffix(".yaml")
 KIND = "images"
@@ -31,8 +47,23 @@ LONGEST_SIDE = 64
 """Height and width up to which images of one size keep it."""
 SIDE = 32
 """Height and width of other images."""
-GREY = ("1", "L", "LA", "F")
-"""Pillow's modes without colour, besides those of integers, which begin with I."""
+LOOKED_AT_SIDE = 64
+"""Rows and columns of an image, at most, that are searched for colours."""
+
+
+class Page(NamedTuple):
+    """One image of a file, after it is turned."""
+
+    width: int
+    height: int
+    mode: str
+    """Of Pillow."""
+    grey: bool
+    """Whether its three channels are equal."""
+    deep: DeepValues | None
+    """Values of an image of more than 8 bits."""
+    brightest: int
+    """Largest value of another image, 0 to 255."""
 
 
 class Looks(NamedTuple):
@@ -42,9 +73,9 @@ class Looks(NamedTuple):
     """Relative to the folder."""
     place: float
     """That decides its split, see `hash_position`."""
-    width: int
-    height: int
-    mode: str
+    pages: list[Page]
+    notes: set[str]
+    """Keys of `NOTES`."""
 
 
 def describe(options: NewRunOptions) -> Description:
@@ -53,20 +84,24 @@ def describe(options: NewRunOptions) -> Description:
     Raises UserError for a folder that `image_folder.list_split` refuses, and as `data_files` does.
     """
     folder = Path(options.data).expanduser()
-    files = data_files(folder, SUFFIXES, KIND)
-    listing = list_split(folder, "train")
+    data_files(folder, image_suffixes(), KIND)
+    listing, training = list_split(folder, ALL), list_split(folder, "train")
+    files = [path for path, _ in listing.files]
     every = max(1, -(-len(files) // MOST_LOOKED_AT))
     looked = ReadFiles(partial(_read, folder), files[::every], what="images looked at")
-    looked.check(folder, least=LEAST, what=KIND)
-    n_images = len(files) - len(looked.reasons) * every
+    found = [page for file in looked.found for page in file.pages]
+    if len(found) < LEAST:
+        looked.check(folder, least=LEAST, what=KIND)
+    n_images = len(found) * every
+    n_training = n_images * len(training.files) / len(files)
     settings = {"data.source.directory": Setting(options.data)}
     if every == 1:
-        training = {path for path, _ in listing.files}
-        places = [image.place for image in looked.found if image.name in training]
+        own = {path for path, _ in training.files}
+        places = [image.place for image in looked.found if image.name in own for _ in image.pages]
         splits = [name for name in HELD_OUT if name in listing.hashed_splits]
         for name, share in held_out(places, splits, usual=0.1, what=KIND).items():
             settings[f"data.source.{name}"] = share
-    settings |= _shape(looked.found)
+    settings |= _shape(found) | _range(found)
     if listing.class_names:
         n_classes = len(listing.class_names)
         why = f"{n_classes} sub-folders are classes: sample with --label 0 to {n_classes - 1}"
@@ -76,9 +111,9 @@ def describe(options: NewRunOptions) -> Description:
         sizes=SIZES,
         unit=KIND,
         amount=n_images,
-        items=n_images * (1 if listing.hashed_splits < {*HELD_OUT} else 0.8),
+        items=n_training * (1 if listing.hashed_splits < {*HELD_OUT} else 0.8),
         settings=settings,
-        facts=_facts(looked, listing.class_names, len(files)),
+        facts=_facts(looked, listing, every),
         advice=[
             "for photographs of more than 32 x 32 pixels raise height and width: time and memory "
             "grow with their product"
@@ -87,28 +122,36 @@ def describe(options: NewRunOptions) -> Description:
 
 
 def _read(folder: Path, path: Path) -> Looks | str:
-    """Return what an image file holds, or its name where it is damaged."""
-    from PIL import Image
-
+    """Return what an image file holds, or its name and why it cannot be read."""
+    notes: set[str] = set()
     try:
-        content = path.read_bytes()
-        with Image.open(io.BytesIO(content)) as image:
-            image.load()  # finds a truncated file
-            name = path.relative_to(folder)
-            return Looks(name, hash_position(content), image.width, image.height, image.mode)
+        content = (folder / path).read_bytes()
+        found = [_look_at(page, notes) for page in pages(content, notes)]
+        return Looks(path, hash_position(content), found, notes)
     # Pillow raises a dozen types of exception for damaged files.
-    except Exception:
-        return str(path.relative_to(folder))
+    except Exception as error:
+        return f"{path} ({why_unreadable(error)})"
 
 
-def _shape(found: list[Looks]) -> dict[str, Setting]:
+def _look_at(page: Image.Image, notes: set[str]) -> Page:
+    try:
+        image = to_eight_bits(page, Reading(), notes).convert("RGB")
+    except ValueRangeError as error:
+        return Page(page.width, page.height, page.mode, True, error.values, 255)
+    sides = (min(page.width, LOOKED_AT_SIDE), min(page.height, LOOKED_AT_SIDE))
+    colours = np.asarray(image.resize(sides, resample=0))  # [h, w, 3], pixels of the image
+    grey = bool((colours == colours[..., :1]).all())
+    return Page(page.width, page.height, page.mode, grey, None, int(np.asarray(image).max()))
+
+
+def _shape(found: list[Page]) -> dict[str, Setting]:
     """Return height, width and channels of the images that the model sees."""
     one_size = len({(image.width, image.height) for image in found}) == 1
     width, height = found[0].width, found[0].height
     why = "pixels, the size of all images"
     if not one_size or max(width, height) > LONGEST_SIDE:
         why, width, height = "pixels; images are cropped and scaled", SIDE, SIDE
-    grey = all(image.mode in GREY or image.mode.startswith("I") for image in found)
+    grey = all(image.grey for image in found)
     return {
         "data.source.height": Setting(height, why),
         "data.source.width": Setting(width),
@@ -116,22 +159,44 @@ def _shape(found: list[Looks]) -> dict[str, Setting]:
     }
 
 
-def _facts(looked: ReadFiles[Path, Looks], class_names: tuple[str, ...], n_files: int) -> list[str]:
-    found = looked.found
-    all_read = len(found) + len(looked.reasons) == n_files
-    part = "" if all_read else f", of which {len(found):,} were looked at"
+def _range(found: list[Page]) -> dict[str, Setting]:
+    """Return the range of images of more than 8 bits; UserError for whole and for real numbers."""
+    deep = [image.deep for image in found if image.deep is not None]
+    if not deep:
+        return {}
+    modes = sorted({values.mode for values in deep})
+    ends = min(values.lowest for values in deep), max(values.highest for values in deep)
+    common = DeepValues("", *ends, all(values.whole for values in deep))
+    if len({mode[0] for mode in modes}) > 1:
+        raise UserError(
+            f"images of Pillow's modes {', '.join(modes)} have values from {ends[0]:g} to "
+            f"{ends[1]:g}; expected images of whole numbers or of real numbers (F), not of both"
+        )
+    why = f"become 0 and 255; values from {ends[0]:g} to {ends[1]:g} were found"
+    return {"data.source.value_range": Setting(common.suggested(), why)}
+
+
+def _facts(looked: ReadFiles[Path, Looks], listing: Listing, every: int) -> list[str]:
+    found = [page for file in looked.found for page in file.pages]
+    part = "" if every == 1 else f", of which {len(found):,} were looked at"
     modes = Counter(image.mode for image in found).most_common()
     shown_modes = ", ".join(f"{mode} in {count:,}" for mode, count in modes)
     lines = [
-        f"{n_files - len(looked.reasons):,} images{part}; Pillow's colour modes: {shown_modes}",
+        f"{len(found) * every:,} images{part}; Pillow's colour modes: {shown_modes}",
         f"width {span([image.width for image in found])} and height "
         f"{span([image.height for image in found])} pixels",
     ]
-    if class_names:
+    if class_names := listing.class_names:
         shown = ", ".join(class_names[:8]) + (", ..." if len(class_names) > 8 else "")
-        lines.append(f"{len(class_names)} classes by sub-folder: {shown}")
+        lines.append(f"{counted(len(class_names), 'class', 'classes')} by sub-folder: {shown}")
+    if shares := [split for split in HELD_OUT if split not in listing.hashed_splits]:
+        lines.append(f"splits with images of their own: {', '.join(shares)}")
     if len(found) < 1000:
         lines.append(
             "few images: the model will overfit; best.ckpt keeps the step of the best validation"
         )
+    notes = {str(file.name): file.notes for file in looked.found}
+    lines += [*notes_about(notes, Reading()), *listing.left_out]
+    if (brightest := max(image.brightest for image in found)) < DARK:
+        lines.append(f"no value is above {brightest} of 255")
     return [*lines, *filter(None, [looked.skipped()])]

@@ -17,6 +17,7 @@ from triptych.domains.language.sources import Document, Labelled, TabSeparated, 
 from triptych.domains.language.tasks.labelled import Classification, Entailment, LabelledTask
 from triptych.domains.options import counted
 from triptych.errors import UserError
+from triptych.files.folders import visible_files
 from triptych.files.lines import read_lines
 from triptych.files.splits import hash_position, split_in_name
 from triptych.text.word_piece import WordPiece
@@ -28,7 +29,6 @@ from triptych.tools.new_run.data import (
     held_out,
     letters,
     span,
-    visible,
 )
 
 SIZES = Path(__file__).with_suffix(".yaml")
@@ -68,7 +68,7 @@ def describe(options: LanguageNewRunOptions) -> Description:
 
 def _is_table(data: Path) -> bool:
     """Return whether a path is a .tsv file, or a folder of them; UserError for .txt files too."""
-    files = [data] if data.is_file() else list(visible(data))
+    files = [data] if data.is_file() else list(visible_files(data))
     texts, tables = (any(file.name.endswith(ends) for file in files) for ends in (TEXTS, TABLES))
     if texts and tables:
         raise UserError(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from triptych.errors import UserError
+from triptych.files.folders import visible_files
 from triptych.files.splits import SPLIT_WORDS, split_in_name
 from triptych.text.tables import plain_name, read_columns, table_suffix
 from triptych.tools.new_run.columns import (
@@ -26,7 +27,7 @@ from triptych.tools.new_run.columns import (
     language_code,
     side_order,
 )
-from triptych.tools.new_run.data import HELD_OUT, check_one_kind, visible
+from triptych.tools.new_run.data import HELD_OUT, check_one_kind
 
 Asked = tuple[str | None, str | None]
 
@@ -79,7 +80,7 @@ def find_text(data: Path, asked: Asked) -> FoundText:
                 "or two text files of it"
             )
     if data.is_dir():
-        paths = sorted(path for path in visible(data) if path.is_file())
+        paths = sorted(visible_files(data))
         check_one_kind(data, paths, KIND)
         names = [path.relative_to(data).as_posix() for path in paths]
     elif zipfile.is_zipfile(data):

@@ -11,11 +11,11 @@ from triptych.domains.options import counted
 from triptych.domains.translation.domain import TranslationNewRunOptions
 from triptych.domains.translation.sources import FileCorpus, Pair, ParallelText, TabSeparated
 from triptych.errors import UserError
+from triptych.files.folders import named
 from triptych.files.splits import hash_position
 from triptych.tools.new_run.columns import LANGUAGES, language_code
 from triptych.tools.new_run.data import (
     HELD_OUT,
-    NAMED,
     SHARES,
     Description,
     Setting,
@@ -69,8 +69,8 @@ def describe(options: TranslationNewRunOptions) -> Description:
     if splits := [split for split in source.file_splits() if split != "train"]:
         facts.append(f"splits with pairs of their own: {', '.join(splits)}")
     if found.left_out:
-        shown = ", ".join(found.left_out[:NAMED]) + (", ..." if len(found.left_out) > NAMED else "")
-        facts.append(f"{counted(len(found.left_out), 'file', 'files')} left out: {shown}")
+        left_out = counted(len(found.left_out), "file", "files")
+        facts.append(f"{left_out} left out: {named(found.left_out)}")
     return Description(
         template="own-text",
         sizes=SIZES,

@@ -17,7 +17,8 @@ from triptych.domains.image.domain import HALVES
 from triptych.domains.image.given import filled_pixels
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.pictures import render
-from triptych.domains.pictures.image_folder import ImageSizeError, decode_image
+from triptych.domains.pictures.decode import ImageSizeError, decode_pages
+from triptych.domains.pictures.options import Reading
 from triptych.errors import UserError
 from triptych.tools.play import Page
 from triptych.tools.play.parts import (
@@ -127,7 +128,8 @@ def read_drawing(model: ImageModel, drawing: str) -> NDArray[np.uint8]:
         raise UserError(f"The drawing cannot be read: {expected}")
     try:
         content = base64.b64decode(drawing.removeprefix(ADDRESS), validate=True)
-        pixels = decode_image(content, height, width, channels, resize=False)
+        shape = (height, width, channels)
+        pixels = next(decode_pages(content, *shape, resize=False, reading=Reading(), notes=set()))
     except ImageSizeError as error:
         raise UserError(f"The drawing is {error} (pixels); {expected}") from error
     # base64 and Pillow raise a dozen types of exception for damaged content.

@@ -1,0 +1,206 @@
+"""Image files: which are read, and how their content becomes 8-bit values."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triptych.domains.pictures.options import Reading
+from triptych.files.folders import named
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+Pixels = NDArray[np.uint8]
+
+UNREADABLE = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "PALM", "PDF", "WMF"}
+"""Formats that Pillow only writes, or reads with the help of other programs."""
+NOTES = {
+    "first": "only the first of several frames is read",
+    "pages": "damaged pages are left out",
+    "turned": "the orientation is damaged, so that nothing is turned",
+    "clipped": "values outside of value_range {0.value_range} are cut off",
+    "blank": "one colour is left, as transparent pixels get the background's ({0.background})",
+}
+"""What may be said of an image that is read; format it with its `Reading`."""
+DARK = 64
+"""Images without a larger value than this are worth a sentence."""
+NO_IMAGE_PAGE = 5
+"""Bits of TIFF's NewSubfileType: a smaller copy of another page (1), a mask of one (4)."""
+
+
+class ImageSizeError(ValueError):
+    """An image that is not of the expected height and width (pixels)."""
+
+    def __init__(self, height: int, width: int) -> None:
+        super().__init__(f"{width} wide and {height} high")
+
+
+class DeepValues(NamedTuple):
+    """The values of an image of more than 8 bits."""
+
+    mode: str
+    """Of Pillow."""
+    lowest: float
+    highest: float
+    whole: bool
+    """Whether all values are whole numbers."""
+
+    def __str__(self) -> str:
+        return f"values from {self.lowest:g} to {self.highest:g} (Pillow's mode {self.mode})"
+
+    def suggested(self) -> list[float]:
+        """Return a range for such images: that of so many bits, 0 to 1, or their own."""
+        if self.lowest < 0 or (not self.whole and self.highest > 1):
+            return [self.lowest, max(self.highest, self.lowest + 1)]
+        return [0, 2 ** max(1, int(self.highest).bit_length()) - 1 if self.whole else 1]
+
+
+class ValueRangeError(ValueError):
+    """An image of more than 8 bits, without a range of values to scale it by."""
+
+    def __init__(self, values: DeepValues) -> None:
+        super().__init__(values)
+        self.values = values
+
+
+@cache
+def image_suffixes() -> tuple[str, ...]:
+    """Return the endings of the files that the installed Pillow reads, such as `.png`."""
+    from PIL import Image
+
+    known = Image.registered_extensions()
+    return tuple(sorted(ending for ending, form in known.items() if form not in UNREADABLE))
+
+
+def pages(content: bytes, notes: set[str]) -> Iterator[Image.Image]:
+    """Yield the images of a file, turned as the camera says: the pages of a TIFF, else one.
+
+    notes: to which keys of `NOTES` are added. Raises the exceptions of Pillow for a damaged file,
+    a dozen types.
+    """
+    from PIL import Image
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # of half an error's size
+        opened = Image.open(io.BytesIO(content))
+    with opened:
+        opened.load()  # finds a truncated file
+        yield _upright(opened, notes)
+        if opened.format != "TIFF":
+            with suppress(Exception):  # what follows the first frame may be damaged
+                notes.update({"first"} if getattr(opened, "is_animated", False) else ())
+            return
+        for number in count(1):
+            try:
+                opened.seek(number)
+            except EOFError:
+                return
+            except Exception:
+                notes.add("pages")
+                return
+            try:
+                if opened.tag_v2.get(254, 0) & NO_IMAGE_PAGE:  # type: ignore[attr-defined]
+                    continue
+                opened.load()
+            except Exception:
+                notes.add("pages")
+                continue
+            yield _upright(opened, notes)
+
+
+def _upright(image: Image.Image, notes: set[str]) -> Image.Image:
+    from PIL import ImageOps
+
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:
+        notes.add("turned")
+        return image.copy()
+
+
+def to_eight_bits(image: Image.Image, reading: Reading, notes: set[str]) -> Image.Image:
+    """Return an image without transparency and with values from 0 to 255.
+
+    notes: to which keys of `NOTES` are added. Raises ValueRangeError for an image of more than 8
+    bits where `reading` has no range.
+    """
+    from PIL import Image
+
+    if image.mode.startswith(("I", "F")):
+        values = np.asarray(image, dtype=np.float64)
+        if reading.value_range is None:
+            finite = values[np.isfinite(values)]
+            ends = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+            whole = bool((finite % 1 == 0).all())
+            raise ValueRangeError(DeepValues(image.mode, *ends, whole))
+        low, high = reading.value_range
+        if ((values < low) | (values > high)).any():
+            notes.add("clipped")
+        # Of 16 bits and 0 to 65,535 these are the upper eight bits.
+        scaled = np.nan_to_num((values - low) * 256 / (high - low)).clip(0, 255)
+        return Image.fromarray(scaled.astype(np.uint8))
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        transparent = (np.asarray(image)[..., 3] < 255).any()
+        image = Image.alpha_composite(Image.new("RGBA", image.size, reading.background), image)
+        pixels = np.asarray(image)  # [H, W, 4]
+        if transparent and (pixels == pixels[:1, :1]).all():
+            notes.add("blank")
+    return image
+
+
+def decode_pages(
+    content: bytes,
+    height: int,
+    width: int,
+    channels: int,
+    *,
+    resize: bool,
+    reading: Reading,
+    notes: set[str],
+) -> Iterator[Pixels]:
+    """Yield the images of a file: uint8 [height, width, channels].
+
+    notes: to which keys of `NOTES` are added. Raises ImageSizeError for another size unless
+    `resize`, ValueRangeError for more than 8 bits without a range in `reading`, and the exceptions
+    of Pillow for a damaged file.
+    """
+    from PIL import Image, ImageOps
+
+    for page in pages(content, notes):
+        image = to_eight_bits(page, reading, notes)
+        image = image.convert("L" if channels == 1 else "RGB")
+        if (image.height, image.width) != (height, width):
+            if not resize:
+                raise ImageSizeError(image.height, image.width)
+            image = ImageOps.fit(image, (width, height), Image.Resampling.LANCZOS)
+        yield np.asarray(image, dtype=np.uint8).reshape(height, width, channels)
+
+
+def notes_about(notes: Mapping[str, set[str]], reading: Reading) -> Iterator[str]:
+    """Yield a sentence about each key of `NOTES` that files have; notes: of each file by name."""
+    for note, sentence in NOTES.items():
+        if files := sorted(file for file, of in notes.items() if note in of):
+            where = f"{len(files):,} of {len(notes):,} files"
+            yield f"{sentence.format(reading)}: {where}, {named(files)}"
+
+
+def why_unreadable(error: Exception) -> str:
+    """Return in a few words why a file is no image that can be read."""
+    from PIL import Image, UnidentifiedImageError
+
+    if isinstance(error, Image.DecompressionBombError):
+        return f"more than {2 * (Image.MAX_IMAGE_PIXELS or 0):,} pixels"
+    if isinstance(error, UnidentifiedImageError):
+        return "no image that Pillow knows"
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return text.splitlines()[0][:80]
