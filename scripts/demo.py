@@ -2,9 +2,9 @@
 
     .venv/bin/python scripts/demo.py --minutes 7.5 --out runs/demo
 
-Each training ends after its steps or after its share of the time, 2 : 3 : 2.5 : 0.7 for
-translation, images, music and super-resolution of images; time that one leaves or overdraws counts
-for the next. Everything is written to
+Each training has as many steps as fit into its share of the time (`train --minutes`),
+2 : 3 : 2.5 : 0.7 for translation, images, music and super-resolution of images; time that one
+leaves or overdraws counts for the next. Everything is written to
 --out; an existing folder is moved to runs/demo-1, runs/demo-2, ... A step that fails is named at
 the end, the other steps still run, and the exit code is 1.
 """
@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import in_venv
-import yaml
 
 import triptych
 from triptych import pretrained
@@ -44,6 +43,8 @@ TRAININGS = {
 """Domain -> name of its config and its share of the training time."""
 SUPER_RESOLUTION = ("digits-super-resolution", 0.7)
 """Config of the fourth training and its share of the time."""
+LEAST_SECONDS = 30.0
+"""Time of a training with the reading of its data, at least."""
 N_PICTURES = 6
 """Test digits that are completed and upscaled."""
 SAMPLES = {"image": ["--count", "60"], "music": ["--count", "2"]}
@@ -142,18 +143,13 @@ class Demo:
         """Train the model of one domain; name: of the run, else that of the domain."""
         name = name or domain
         path = ROOT / "configs" / domain / f"{config}.yaml"
-        steps = yaml.safe_load(path.read_text(encoding="utf-8"))["trainer"]["max_steps"]
         run(
             *("train", domain, "--config", str(path), "--run.directory", str(self.out)),
-            *("--run.name", name, "--run.wandb", "off"),
-            *("--trainer.max_time", f"00:{int(seconds) // 3600:02}:{int(seconds) // 60 % 60:02}:"
-              f"{int(seconds) % 60:02}"),
-        )  # fmt: skip
+            *("--run.name", name, "--run.wandb", "off", "--minutes", f"{seconds / 60:.4f}"),
+        )
         checkpoints = self.out / name / "checkpoints"
         done = read_checkpoint(checkpoints / "last.ckpt")["triptych"]["step"]
-        stopped = f"all {steps} steps" if done >= steps else f"{done} of {steps} steps, in "
-        if done < steps:
-            stopped += f"its share of the time, {seconds:.0f} s"
+        stopped = f"{done} steps, which fit into {seconds:.0f} s"
         print(f"trained for {stopped}")
         self.results["trained"][name] = {"config": config, "stopped": stopped}
 
@@ -308,7 +304,7 @@ def main() -> int:
     shares = sum(share for _, share in (*TRAININGS.values(), SUPER_RESOLUTION))
     left = 0.0
     for domain, (config, share) in TRAININGS.items():
-        seconds = max(2.0, left + 60 * options.minutes * share / shares)
+        seconds = max(LEAST_SECONDS, left + 60 * options.minutes * share / shares)
         begun = time.monotonic()
         demo.step(
             f"train {domain}, at most {seconds:.0f} s",
@@ -321,7 +317,7 @@ def main() -> int:
             demo.step(f"evaluate and sample {domain}", lambda domain=domain: demo.use(domain))
     if "image" in demo.results["trained"]:
         demo.step("complete test digits", demo.complete)
-    seconds = max(2.0, left + 60 * options.minutes * SUPER_RESOLUTION[1] / shares)
+    seconds = max(LEAST_SECONDS, left + 60 * options.minutes * SUPER_RESOLUTION[1] / shares)
     demo.step(f"train super-resolution, at most {seconds:.0f} s", lambda: demo.upscale(seconds))
     page = write_page(demo.out, demo.results)
     print(f"\nthe demo took {time.monotonic() - started:.0f} s; results are in {page}")

@@ -74,7 +74,7 @@ def test_the_demo_ends_after_its_time_and_says_so(tmp_path: Path) -> None:
     found = json.loads((out / "demo.json").read_text(encoding="utf-8"))
     assert len(found["shipped"]) == len(pretrained.names())
     for domain in DOMAINS:
-        assert "its share of the time" in found["trained"][domain]["stopped"]
+        assert "steps, which fit into" in found["trained"][domain]["stopped"]
         assert found["trained"][domain]["score"]["count"] > 0
     assert (out / "samples" / "harmony" / "piece-00.mid").is_file()
     assert (out / "index.html").stat().st_size > 100_000

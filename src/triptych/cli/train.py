@@ -29,6 +29,7 @@ from triptych.files.results import (
 from triptych.tools import configs
 from triptych.tools.complexity import CostOptions
 from triptych.tools.new_run.data import Setting
+from triptych.types import PositiveFloat
 
 BATCH_SIZES = ("batch_size", "max_tokens", "evaluation_batch_size")
 """Names that domains give to the size of a batch."""
@@ -42,8 +43,15 @@ class Options(CommandOptions):
     """
 
     resume: bool | Literal["auto"] = False
+    minutes: PositiveFloat | None = None
 
     parser_arguments = argument(
+        "--minutes",
+        "Fit trainer.max_steps, the interval of validations and the warm-up to a time on this "
+        "machine, from some updates that are timed first. (default: off)",
+        type=PositiveFloat,
+        default=SUPPRESS,
+    ) | argument(
         "--resume",
         "Continue the run of this name from its last good checkpoint, with the same order of the "
         "data; without it an existing run is never changed. auto: continue the run if it has a "
@@ -63,6 +71,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     from triptych.files.reading import rank_and_world
     from triptych.training.engine.devices import out_of_memory_advice
     from triptych.training.run.checks import trainer_settings
+    from triptych.training.run.minutes import fit_to_minutes
     from triptych.training.run.trainer import train
 
     for sentence in unused_optimizer_settings(arguments, config.optim.optimizer):
@@ -70,8 +79,13 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     if (initial := config.run.start.init_from) is not None and not options.resume:
         check_checkpoint(initial, "run.start.init_from")
     prepare = partial(prepare_data, domain)
+    arguments_of = trainer_settings(trainer)
     with out_of_memory_advice(memory_advice(config)):
-        folder = train(domain.name, config, prepare, trainer_settings(trainer), options.resume)
+        if options.minutes is not None:
+            config, arguments_of = fit_to_minutes(
+                domain.name, config, prepare, arguments_of, options.minutes, options.resume
+            )
+        folder = train(domain.name, config, prepare, arguments_of, options.resume)
     if folder.exists() and rank_and_world()[0] == 0:
         print(f"the run is in {folder}", file=sys.stderr)
     return 0
