@@ -190,7 +190,7 @@ class NewRun:
         name = f"{domain.name}/{out.stem}"
         settings = suggested(data) | {"run.name": Setting(name)}
         text = template.read_text(encoding="utf-8")
-        for line in (*data.facts, *data.advice):
+        for line in (*data.facts, *data.table, *data.advice):
             print(line, file=sys.stderr)
         content = yaml.safe_load(fill(text, settings, []))
         took = estimate(domain, content, options) if options.timed_steps else "not made"

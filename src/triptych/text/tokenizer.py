@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, islice
 from typing import Any, ClassVar
 
 from tokenizers import Tokenizer, models
@@ -105,6 +106,18 @@ class TextTokenizer:
         """Name and text of the token for what the vocabulary cannot write; None without one."""
         name: str | None = getattr(self._tokenizer.model, "unk_token", None)
         return name
+
+    def unknown_share(self, lines: Iterable[str], *, most: int = 5000) -> float:
+        """Return the share of tokens that are the unknown one, of at most so many lines."""
+        if self.unknown is None:
+            return 0.0
+        tokens = list(chain.from_iterable(self.encode_batch(list(islice(lines, most)))))
+        return tokens.count(self.n_reserved - 1) / max(1, len(tokens))
+
+    def unknown_sentence(self, lines: Iterable[str]) -> str:
+        """Return the end of a sentence about unknown tokens of text; empty for hardly any."""
+        share = self.unknown_share(lines)
+        return f"; {share:.1%} of the tokens are {self.unknown}" if share >= 0.005 else ""
 
     @property
     def n_reserved(self) -> int:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from triptych.text.tokenizer import TextTokenizer, TokenizerConfig
 
 CONTINUES = "##"
 """Prefix of a piece that continues a word."""
+LONGEST = 500
+"""Letters of a word that is encoded whole, as those of scripts without spaces; a longer one is cut,
+because the time to encode a word grows faster than its length."""
+ACCENTS = Regex(r"(?<=[\p{Latin}\p{Greek}])\p{Mn}+")
+"""Marks that are accents; in other scripts, such as Hindi's or Thai's, they are letters."""
 UNKNOWN = "[UNK]"
 """Name and text of the token for every word that the vocabulary cannot write."""
 
@@ -24,7 +29,7 @@ class WordPiece(TokenizerConfig):
     """
 
     lowercase: bool = True
-    """Whether capital letters and accents are removed."""
+    """Whether capital letters, and accents of Latin and Greek letters, are removed."""
 
     def build(
         self, lines: Iterable[str], vocabulary_size: int, specials: Sequence[str]
@@ -35,13 +40,14 @@ class WordPiece(TokenizerConfig):
         letters = [name for name in self._learn(lines, 0, []) if name.startswith(CONTINUES)]
         ids = self._learn(lines, size, sorted(letters))
         # Made anew, as the library would read the characters "[UNK]" as an added token.
-        return TextTokenizer(self._tokenizer(models.WordPiece(ids, unk_token=UNKNOWN)), specials)
+        return TextTokenizer(self._tokenizer(ids), specials)
 
     def _learn(self, lines: list[str], size: int, first: list[str]) -> dict[str, int]:
         """Return the ids of the pieces; the first ones are UNKNOWN and those of `first`."""
-        learner = self._tokenizer(models.WordPiece(unk_token=UNKNOWN))
+        learner = self._tokenizer({})
         trainer = trainers.WordPieceTrainer(
             vocab_size=size,
+            limit_alphabet=max(1000, size // 2),
             special_tokens=[UNKNOWN, *first],
             continuing_subword_prefix=CONTINUES,
             show_progress=False,
@@ -49,12 +55,14 @@ class WordPiece(TokenizerConfig):
         learner.train_from_iterator(lines, trainer)
         return learner.get_vocab()
 
-    def _tokenizer(self, model: models.Model) -> Tokenizer:
+    def _tokenizer(self, ids: dict[str, int]) -> Tokenizer:
+        model = models.WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=LONGEST)
         tokenizer = Tokenizer(model)
         # Accents are removed from decomposed letters; NFC puts those of Korean together again.
-        tokenizer.normalizer = normalizers.Sequence(
-            [normalizers.BertNormalizer(lowercase=self.lowercase), normalizers.NFC()]
-        )
-        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        bert = normalizers.BertNormalizer(lowercase=self.lowercase, strip_accents=False)
+        plain = [normalizers.NFD(), normalizers.Replace(ACCENTS, "")] if self.lowercase else []
+        tokenizer.normalizer = normalizers.Sequence([bert, *plain, normalizers.NFC()])
+        cut = pre_tokenizers.Split(Regex(rf"[\s\S]{{1,{LONGEST}}}"), "isolated")
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.BertPreTokenizer(), cut])
         tokenizer.decoder = decoders.WordPiece(prefix=CONTINUES, cleanup=True)
         return tokenizer

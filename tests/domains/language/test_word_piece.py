@@ -32,6 +32,25 @@ def test_words_come_back_without_capitals_and_accents(tokenizer: TextTokenizer) 
     assert korean.decode(korean.encode("나는 학생입니다")) == "나는 학생입니다"
 
 
+def test_long_words_and_marks_that_are_letters_are_kept() -> None:
+    thai = "นักเรียนกำลังอ่านหนังสืออยู่ในห้องสมุดของโรงเรียนในเมืองใหญ่" * 4
+    texts = [thai, "देखता है बिल्ली", "Größe Ελλάδα ñandú", "שָׁלוֹם", "ကျောင်းသား", "а й ё"]
+    for lowercase in (True, False):
+        words = WordPiece(lowercase).build(texts * 3, 400, SPECIALS)
+        assert words.unknown_share(texts) == 0
+        backs = [words.decode(words.encode(text)) for text in texts]
+        plain = "große ελλαδα nandu" if lowercase else texts[2]
+        assert backs == [*texts[:2], plain, *texts[3:]]
+    longer = "x" * 3000
+    assert WordPiece().build([longer], 30, SPECIALS).unknown_share([longer]) == 0
+
+
+def test_the_share_of_unknown_tokens(tokenizer: TextTokenizer) -> None:
+    assert tokenizer.unknown_share(["a dog ☃", "a dog ☃"]) == pytest.approx(1 / 3)
+    assert "33.3% of the tokens are [UNK]" in tokenizer.unknown_sentence(["a dog ☃"])
+    assert tokenizer.unknown_sentence(LINES) == ""
+
+
 def test_special_ids_come_first_and_no_text_has_them(tokenizer: TextTokenizer) -> None:
     assert tokenizer.symbols[: N_SPECIALS + 1] == [*SPECIALS, UNKNOWN]
     for line in (*SPECIALS, UNKNOWN, "[CLS] a [MASK] dog [SEP]"):

@@ -22,9 +22,17 @@ def test_figures_are_those_of_sacrebleu_with_its_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("language", "tokenizer"), [("de", "13a"), ("ko", "char"), ("zh-CN", "char"), ("KO", "char")]
+    ("language", "tokenizer"),
+    [
+        ("de", "13a"),
+        ("zh-CN", "char"),
+        ("KO", "char"),
+        ("th", "char"),
+        ("my", "char"),
+        ("km", "char"),
+    ],
 )
-def test_korean_chinese_and_japanese_are_scored_by_character(language: str, tokenizer: str) -> None:
+def test_languages_without_spaces_are_scored_by_character(language: str, tokenizer: str) -> None:
     assert ParallelText(target_language=language).bleu_tokenizer() == tokenizer
     _, details = score_translations(["저는 학생입니다."], ["저는 학생이에요."], tokenizer=tokenizer)
     signatures = details["signatures"]

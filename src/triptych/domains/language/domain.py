@@ -37,6 +37,8 @@ class LanguageEvaluateOptions(LanguageScoreRequest, EvaluateOptions):
         for name, scores in result["details"]["simple_models"].items():
             by_model = ", ".join(f"{model} {value:.4f}" for model, value in scores.items())
             lines.append(f"{name} of simple models: {by_model}")
+        if (unknown := result["details"]["unknown_tokens"]) >= 0.005:
+            lines.append(f"{unknown:.1%} of the tokens scored are the unknown one")
         return lines
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, ClassVar, Unpack
 
 from torch import Tensor, nn
@@ -99,7 +100,9 @@ class LanguageModel(TaskScores, TrainedModel):
         split, limit, most = request.split, request.limit, self.settings.max_length
         source = Loaded(source_to_score(settings.source, split, request.data))
         trained_on = Loaded(settings.source)
-        leak = trained_on.leak(split, source.items(split))
+        items = source.items(split)
+        leak = trained_on.leak(split, items)
+        lines = chain.from_iterable(map(source.compared, items))
         examples = task.encode(source, split, self.vocabulary, most)
         max_tokens = settings.max_tokens
         if request.batch_size is not None:
@@ -128,6 +131,7 @@ class LanguageModel(TaskScores, TrainedModel):
             "totals": totals,
             "simple_models": simple,
             "not_scored": not_scored,
+            "unknown_tokens": self.vocabulary.tokenizer.unknown_share(lines),
             **(leak.details() if leak else {}),
             **further_details,
         }

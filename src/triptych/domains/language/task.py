@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +89,12 @@ def prepare(
     torch.manual_seed(config.run.seed)
     module = LanguageTrainingModule(config, words)
     module.shown = validation
+    held_out = source.items("validation")
+    lines = chain.from_iterable(map(source.compared, held_out))
     print(
         f"{len(train):,} training examples ({int(train.lengths.sum()):,} tokens) and "
-        f"{len(validation):,} for validation; a vocabulary of {len(words):,} tokens",
+        f"{len(validation):,} for validation{tokenizer.unknown_sentence(lines)}; a vocabulary of "
+        f"{len(words):,} tokens",
         file=sys.stderr,
     )
     loader = training_batches(train, data.max_tokens, seed=config.run.seed)

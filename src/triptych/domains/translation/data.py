@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,6 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
 from triptych.domains.translation.model import END, START, Tokenizers
+from triptych.domains.translation.quality import N_USUAL, table
 from triptych.domains.translation.sources import Pair
 from triptych.errors import UserError
 from triptych.text.batches import Examples, training_batches
@@ -22,6 +24,9 @@ from triptych.training.loading.packed import Pack
 
 if TYPE_CHECKING:
     from triptych.domains.translation.config import DataConfig
+
+
+LOG = logging.getLogger(__name__)
 
 
 class Batch(NamedTuple):
@@ -99,6 +104,8 @@ def read_training_data(
         validation = _unpacked(config.packed)
     else:
         read = config.source.read_to_train()
+        if config.source.held_out() and len(looks := table(read)) > N_USUAL:
+            LOG.warning("what the data look like:\n%s", "\n".join(looks))
         validation, pairs = read["validation"], [*read.pop("train"), *config.more_pairs()]
         tokenizers, encoded, left_out = _encoded(config, pairs, vocabulary)
 

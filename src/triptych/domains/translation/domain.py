@@ -112,6 +112,10 @@ class TranslationEvaluateOptions(TranslationScoreRequest, EvaluateOptions):
     kept_files: ClassVar[tuple[str, ...]] = ("hypotheses",)
     parser_arguments = OVERWRITE
 
+    def report(self, result: dict[str, Any]) -> list[str]:
+        looks: list[str] = result["details"].get("looks", [])
+        return ["what the data look like:", *looks] if looks else []
+
     def result_files(self, result: dict[str, Any]) -> dict[str, bytes]:
         lines = result["details"].pop("hypotheses")
         return {"hypotheses": "".join(f"{line}\n" for line in lines).encode()}

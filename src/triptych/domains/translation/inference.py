@@ -40,6 +40,7 @@ from triptych.domains.translation.model import (
     TranslationSettings,
     primary_subtag,
 )
+from triptych.domains.translation.quality import N_USUAL, table
 from triptych.domains.translation.search import (
     one_line,
     sample_sources,
@@ -321,6 +322,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
                 for source, reference, translation in samples[:SAMPLE_ROWS]
             ],
             "hypotheses": translations,
+            **({"looks": looks} if len(looks := table({split: pairs})) > N_USUAL else {}),
             "baselines": rouge_of_baselines(sources, references) if summaries else {},
         }
         metrics = self.metrics(totals) | scores

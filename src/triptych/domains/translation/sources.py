@@ -19,7 +19,10 @@ from triptych.text.tables import SPACES, read_columns
 Pair = tuple[str, str]
 """Source sentence and target sentence."""
 
-CHARACTER_LANGUAGES = ("ko", "zh", "ja")
+CHARACTER_LANGUAGES = (
+    "ko", "zh", "ja", "yue", "th", "lo", "km", "my", "bo", "dz", "kor", "zho", "jpn", "cmn", "wuu",
+    "tha", "lao", "khm", "mya", "bod", "dzo",
+)  # fmt: skip
 """Target languages whose BLEU counts characters: sacrebleu's default tokenizer is for languages
 with spaces between words, and a Korean word includes its particles."""
 
@@ -31,7 +34,8 @@ class Corpus(Source[Pair]):
     source_language: str = "en"
     """Language code of the source, such as en, de, ko or zh."""
     target_language: str = "de"
-    """Language code of the target; BLEU of ko, zh and ja counts characters."""
+    """Language code of the target; BLEU of languages without spaces, and of ko, counts
+    characters."""
 
     holds = "sentence pairs"
     compares = "sources"

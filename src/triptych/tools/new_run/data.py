@@ -64,6 +64,8 @@ class Description:
     """Passes over the data for one of the table of sizes."""
     sample: str = ""
     """Further options of `triptych sample` that the model needs, with a space before them."""
+    table: list[str] = field(default_factory=list)
+    """Lines of a table of what the data look like."""
 
 
 class ReadFiles(Generic[Item, Found]):

@@ -361,5 +361,6 @@ def measure(documents: Sequence[Document], *, n_specials: int) -> Lengths:
     sentence = (
         f"about {float(f'{n_tokens:.3g}'):,.0f} tokens in the training files, "
         f"{span(lengths, ' tokens')} a text; letters: {letters(lines)}"
+        f"{tokenizer.unknown_sentence(lines)}"
     )
     return Lengths(settings, n_tokens, sentence)

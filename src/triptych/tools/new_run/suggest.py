@@ -94,6 +94,8 @@ def header_lines(
             for line in listed
             for row in textwrap.wrap(line, WIDTH, initial_indent="- ", subsequent_indent="  ")
         ),
+        *(["", "What the data look like:"] if data.table else []),
+        *(f"  {row}" for row in data.table),
     ]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from triptych.config.schema import to_plain
 from triptych.domains.options import counted
 from triptych.domains.translation.domain import TranslationNewRunOptions
+from triptych.domains.translation.quality import table
 from triptych.domains.translation.sources import FileCorpus, Pair, ParallelText, TabSeparated
 from triptych.errors import UserError
 from triptych.files.folders import named
@@ -65,7 +66,8 @@ def describe(options: TranslationNewRunOptions) -> Description:
     source = _source(found, languages, {name: share.value for name, share in shares.items()})
     facts = [f"direction: from {found.sides[0]} to {found.sides[1]}"]
     facts += _facts(found.sides, languages, pairs, full)
-    facts += map(str, source.leaks({"train": source.items("train")}))
+    read = source.read_several(source.splits())
+    facts += map(str, source.leaks(read))
     if splits := [split for split in source.file_splits() if split != "train"]:
         facts.append(f"splits with pairs of their own: {', '.join(splits)}")
     if found.left_out:
@@ -80,6 +82,7 @@ def describe(options: TranslationNewRunOptions) -> Description:
         settings={"data.source": Setting(to_plain(source))},
         facts=facts,
         advice=advice,
+        table=table(read),
     )
 
 
