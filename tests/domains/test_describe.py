@@ -13,6 +13,7 @@ from starter_data import sentences, write_images, write_lines, write_music, writ
 
 from triptych.config.schema import from_plain
 from triptych.domains import find_domain
+from triptych.domains.image.inference import ImageModel
 from triptych.domains.language.model import SPECIALS
 from triptych.errors import UserError
 from triptych.files.splits import hash_position, split_at
@@ -115,6 +116,30 @@ def test_colours_transparency_and_frames_of_pictures(tmp_path: Path) -> None:
     described, config = look("image", tmp_path)
     assert "first of several frames is read: 1 of 31 files, a.gif" in text(described)
     assert config.data.source.channels == 3
+
+
+def test_held_out_pictures_that_are_trained_on_are_named_by_all_commands(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    from PIL import Image
+
+    from triptych.domains.image.task import prepare
+
+    write_images(tmp_path / "train", 20, (6, 6))
+    for split, count in (("val", 3), ("test", 4)):
+        write_images(tmp_path / split, 5, (6, 6), seed=count)
+        for number in range(count):  # equal pixels in another file
+            image = Image.open(tmp_path / "train" / f"{number:03}.png").convert("RGB")
+            image.save(tmp_path / split / f"{number:03}.bmp")
+    said = ["3 of 8 validation images (37.5%) are in the", "4 of 9 test images (44.4%) are in the"]
+    described, config = look("image", tmp_path)
+    assert all(sentence in text(described) for sentence in said)
+    task, *_ = prepare(config)
+    assert all(sentence in caplog.text for sentence in said)
+    trained = ImageModel.of_run(config, task.model, task.metadata["vocabulary"])
+    for split, sentence in zip(("validation", "test"), said, strict=True):
+        assert sentence in trained.evaluate(split).details["leak"]["sentence"]
+    assert "leak" not in trained.evaluate("train").details
 
 
 def test_equal_pictures_are_not_called_too_few(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from triptych.domains.gan.model import GanSettings, SelfAttentionGan
 from triptych.domains.options import ScoreRequest
 from triptych.domains.pictures import render
 from triptych.domains.pictures.config import read_to_score
-from triptych.domains.pictures.data import labels_of
+from triptych.domains.pictures.data import labels_of, leaks
 from triptych.domains.pictures.options import GRID
 from triptych.errors import UserError
 from triptych.files.results import OutputFolder
@@ -82,6 +82,8 @@ class GanModel(TrainedModel):
         }
         if self.full_model.n_classes:
             details["samples_in_class"] = score.accuracy(samples, labels)
+        for leak in leaks(train, {request.split: images}):
+            details |= leak.details()
         metrics = {
             "fid": score.distance(samples),
             "real_images_fid": score.distance(images.pixels),

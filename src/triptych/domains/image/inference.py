@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Unpack
 
 import numpy as np
@@ -31,7 +32,7 @@ from triptych.domains.image.model import ImageSettings, ImageTransformer
 from triptych.domains.options import ScoreRequest
 from triptych.domains.pictures import render
 from triptych.domains.pictures.config import DataConfig, read_to_score
-from triptych.domains.pictures.data import ImageDataset, labels_of
+from triptych.domains.pictures.data import ImageDataset, labels_of, leaks
 from triptych.domains.pictures.options import GRID
 from triptych.domains.synthetic import known_entropy
 from triptych.errors import UserError
@@ -205,6 +206,9 @@ class ImageModel(ImageScores, TrainedModel):
             images.fixed_batches(request.batch_size or settings.evaluation_batch_size),
             progress,
         )
+        train = _training_images(settings)
+        trained_on = _training_images(self.data_settings) if request.data else train
+        leak = leaks(trained_on, {request.split: images}) if trained_on else []
         details = {
             "dtype": self.dtype,
             "levels": model.levels,
@@ -212,9 +216,10 @@ class ImageModel(ImageScores, TrainedModel):
             "sub_pixels": int(sums["dims"]),
             "uniform_bits_per_dim": math.log2(model.levels),
             "histogram_bits_per_dim": None
-            if request.split == ALL
-            else _histogram(settings, images),
+            if train is None or request.split == ALL
+            else histogram_bits_per_dim(train.pixels, images.pixels, images.levels),
             **known_entropy(settings.source),
+            **(leak[0].details() if leak else {}),
         }
         return Evaluation(
             self.domain, request.split, self.metrics(sums), int(sums["images"]), details
@@ -310,10 +315,8 @@ class ImageModel(ImageScores, TrainedModel):
 restore = ImageModel.restore
 
 
-def _histogram(settings: DataConfig, held_out: ImageDataset) -> float | None:
-    """Return the histogram's bits per dim; None where the training images are missing."""
-    try:
-        train = settings.read("train")
-    except UserError:
-        return None
-    return histogram_bits_per_dim(train.pixels, held_out.pixels, held_out.levels)
+def _training_images(settings: DataConfig) -> ImageDataset | None:
+    """Return the training images; None where they are missing."""
+    with suppress(UserError):
+        return settings.read("train")
+    return None

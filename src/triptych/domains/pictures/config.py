@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,9 +12,16 @@ import numpy as np
 
 from triptych.config.schema import to_plain
 from triptych.domains.options import ScoreRequest
-from triptych.domains.pictures.data import SPLITS, ImageDataset, check_same_images, read_pack
+from triptych.domains.pictures.data import (
+    SPLITS,
+    ImageDataset,
+    check_same_images,
+    leaks,
+    read_pack,
+)
 from triptych.domains.pictures.sources import Digits, ImageSource
 from triptych.errors import UserError
+from triptych.files.leaks import warn_of_leaks
 from triptych.files.splits import ALL, source_to_score
 from triptych.training.finetune.rows import OTHER_VOCABULARY
 from triptych.training.loading.batches import parts, plan_parts, shuffled
@@ -80,11 +88,17 @@ def read_to_train(
 ) -> tuple[ImageDataset, ImageDataset]:
     """Return the images of train, and those of validation that are scored.
 
+    Logs which held-out images are training images, for data that are not packed.
     vocabulary: of the weights that initialise the run, None for new ones. classes: whether the
     model is conditioned on them. Raises UserError for missing or damaged data, for images that do
     not fit the weights, and for images without classes where the model needs them.
     """
     train, validation = settings.read("train"), settings.read("validation")
+    if settings.packed is None:
+        held_out = {"validation": validation}
+        with suppress(UserError):  # without test images there is nothing to say about them
+            held_out["test"] = settings.read("test")
+        warn_of_leaks(leaks(train, held_out))
     if vocabulary is not None:
         check_same_images(train.vocabulary(), vocabulary, *COMPARED[classes], hint=OTHER_VOCABULARY)
     if classes and train.labels is None:

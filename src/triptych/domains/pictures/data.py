@@ -11,6 +11,7 @@ from triptych.config.schema import from_plain, to_plain
 from triptych.decoding.sampling import check_count
 from triptych.domains.pictures.options import Reading
 from triptych.errors import UserError
+from triptych.files.leaks import TRAIN, Digests, Leak, find_leaks
 from triptych.training.loading.batches import Items, cut
 from triptych.training.loading.loader import FixedBatches
 from triptych.training.loading.packed import Pack
@@ -90,6 +91,15 @@ def concatenate(parts: list[ImageDataset]) -> ImageDataset:
     labels = [part.labels for part in parts if part.labels is not None]
     pixels = torch.cat([part.pixels for part in parts])  # [N, H, W, C]
     return replace(parts[0], pixels=pixels, labels=torch.cat(labels) if labels else None)
+
+
+def leaks(train: ImageDataset, held_out: dict[str, ImageDataset]) -> list[Leak]:
+    """Return which images of held-out splits are training images, pixel by pixel."""
+    digests = {
+        split: Digests.of(pixels.tobytes() for pixels in images.pixels.numpy())
+        for split, images in {TRAIN: train, **held_out}.items()
+    }
+    return find_leaks(digests, "images")
 
 
 def read_pack(folder: str, split: str) -> ImageDataset:

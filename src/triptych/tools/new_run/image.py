@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,8 @@ from triptych.domains.pictures.decode import (
 from triptych.domains.pictures.image_folder import Listing, list_split
 from triptych.domains.pictures.options import Reading
 from triptych.errors import UserError
-from triptych.files.splits import ALL, hash_position
+from triptych.files.leaks import TRAIN, Digests, find_leaks
+from triptych.files.splits import ALL, hash_position, split_at
 from triptych.tools.new_run.data import (
     HELD_OUT,
     Description,
@@ -64,6 +66,8 @@ class Page(NamedTuple):
     """Values of an image of more than 8 bits."""
     brightest: int
     """Largest value of another image, 0 to 255."""
+    digest: bytes
+    """Of its pixels."""
 
 
 class Looks(NamedTuple):
@@ -85,7 +89,9 @@ def describe(options: NewRunOptions) -> Description:
     """
     folder = Path(options.data).expanduser()
     data_files(folder, image_suffixes(), KIND)
-    listing, training = list_split(folder, ALL), list_split(folder, "train")
+    listing = list_split(folder, ALL)
+    splits = [TRAIN, *(name for name in HELD_OUT if name not in listing.hashed_splits)]
+    split_of = {path: name for name in splits for path, _ in list_split(folder, name).files}
     files = [path for path, _ in listing.files]
     every = max(1, -(-len(files) // MOST_LOOKED_AT))
     looked = ReadFiles(partial(_read, folder), files[::every], what="images looked at")
@@ -93,14 +99,21 @@ def describe(options: NewRunOptions) -> Description:
     if len(found) < LEAST:
         looked.check(folder, least=LEAST, what=KIND)
     n_images = len(found) * every
-    n_training = n_images * len(training.files) / len(files)
+    n_training = n_images * [*split_of.values()].count(TRAIN) / len(files)
     settings = {"data.source.directory": Setting(options.data)}
+    facts = _facts(looked, listing, every)
     if every == 1:
-        own = {path for path, _ in training.files}
-        places = [image.place for image in looked.found if image.name in own for _ in image.pages]
-        splits = [name for name in HELD_OUT if name in listing.hashed_splits]
-        for name, share in held_out(places, splits, usual=0.1, what=KIND).items():
-            settings[f"data.source.{name}"] = share
+        own = [image for image in looked.found if split_of[image.name] == TRAIN]
+        places = [image.place for image in own for _ in image.pages]
+        drawn = [name for name in HELD_OUT if name in listing.hashed_splits]
+        shares = held_out(places, drawn, usual=0.1, what=KIND)
+        settings |= {f"data.source.{name}": share for name, share in shares.items()}
+        by_hash = {name.removesuffix("_share"): share.value for name, share in shares.items()}
+        split_of |= {image.name: split_at(image.place, by_hash) for image in own}
+        digests: dict[str, list[bytes]] = {name: [] for name in (TRAIN, *HELD_OUT)}
+        for image in looked.found:
+            digests[split_of[image.name]] += [page.digest for page in image.pages]
+        facts += map(str, find_leaks({name: Digests.of(of) for name, of in digests.items()}, KIND))
     settings |= _shape(found) | _range(found)
     if listing.class_names:
         n_classes = len(listing.class_names)
@@ -113,7 +126,7 @@ def describe(options: NewRunOptions) -> Description:
         amount=n_images,
         items=n_training * (1 if listing.hashed_splits < {*HELD_OUT} else 0.8),
         settings=settings,
-        facts=_facts(looked, listing, every),
+        facts=facts,
         advice=[
             "for photographs of more than 32 x 32 pixels raise height and width: time and memory "
             "grow with their product"
@@ -134,14 +147,16 @@ def _read(folder: Path, path: Path) -> Looks | str:
 
 
 def _look_at(page: Image.Image, notes: set[str]) -> Page:
+    about = page.width, page.height, page.mode
     try:
         image = to_eight_bits(page, Reading(), notes).convert("RGB")
     except ValueRangeError as error:
-        return Page(page.width, page.height, page.mode, True, error.values, 255)
+        return Page(*about, True, error.values, 255, hashlib.sha256(page.tobytes()).digest())
     sides = (min(page.width, LOOKED_AT_SIDE), min(page.height, LOOKED_AT_SIDE))
     colours = np.asarray(image.resize(sides, resample=0))  # [h, w, 3], pixels of the image
     grey = bool((colours == colours[..., :1]).all())
-    return Page(page.width, page.height, page.mode, grey, None, int(np.asarray(image).max()))
+    digest = hashlib.sha256(image.tobytes()).digest()
+    return Page(*about, grey, None, int(np.asarray(image).max()), digest)
 
 
 def _shape(found: list[Page]) -> dict[str, Setting]:
