@@ -408,7 +408,7 @@ def not_utf8(folder: Path) -> None:
         ("language", lambda f: write_bytes(f, b"word " * 10**6), "1 line .*4,999,999 characters"),
         ("language", lambda f: labelled(f, ["a\tb"] * 40), "40 lines with labels"),
         ("language", lambda f: labelled(f, with_labels(200, lambda n: "a")), "1 different value"),
-        ("language", lambda f: labelled(f, with_labels(200, str)), "199 different values"),
+        ("language", lambda f: labelled(f, with_labels(200, str)), "200 different values"),
         ("language", lambda f: labelled(f, with_labels(200, texts=3)), "has 4 cells; expected"),
         ("language", rare_label, "has the label 'rare'"),
     ],

@@ -6,7 +6,6 @@ import csv
 import functools
 import io
 import json
-import logging
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -14,9 +13,9 @@ from typing import Any, NamedTuple
 
 from triptych.errors import UserError
 from triptych.files import lines
+from triptych.files.folders import warn_once
 from triptych.files.lines import library, read_content, read_lines
 
-LOG = logging.getLogger(__name__)
 SPACES = " \t\r"
 """Characters stripped from both ends of a line. `str.strip` without arguments would also remove
 U+2028, U+0085 and the no-break space, which are part of the text."""
@@ -156,7 +155,9 @@ def read_columns(
     if len(reasons) >= max(kept, 1):
         raise UserError(f"{reasons[0]}; expected as many in every row, with text")
     if reasons:
-        _say(f"{path}: left out {len(reasons):,} of {len(reasons) + kept:,} rows: {reasons[0]}")
+        warn_once(
+            f"{path}: left out {len(reasons):,} of {len(reasons) + kept:,} rows: {reasons[0]}"
+        )
 
 
 def _place(path: Path, name: str, cells: Sequence[str], names: Sequence[str]) -> int:
@@ -169,9 +170,3 @@ def _place(path: Path, name: str, cells: Sequence[str], names: Sequence[str]) ->
         f"{path} has no column {name!r}; its header has {', '.join(names) or 'nothing'}"
         f"{f', and its rows have {len(cells)} cells: #1, #2, ...' if cells else ''}"
     )
-
-
-@functools.cache
-def _say(sentence: str) -> None:
-    """Log a sentence once, however often a file is read."""
-    LOG.warning("%s", sentence)

@@ -80,11 +80,11 @@ class LanguageNewRunOptions(NewRunOptions):
 
     data: str
     """Text file with one sentence a line, or folder of .txt files, of which names such as train.txt
-    and test.txt tell the splits; for classification a .tsv file with text, tab and label a line,
-    or a folder of them."""
+    and test.txt tell the splits; for classification a table such as a .tsv file with a text and
+    a label a row, or a folder of them."""
     task: Literal["next_token", "masked", "classification"] | None = None
     """What the model learns: next_token continues text, masked fills gaps (BERT), classification
-    labels lines; null for classification of .tsv files and next_token of others."""
+    labels lines; null for classification of tables and next_token of others."""
 
 
 class LanguageDomain(Domain):

@@ -8,12 +8,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal
 
 from triptych.errors import UserError
+from triptych.files.lines import read_lines
 from triptych.files.splits import SPLIT_WORDS
-from triptych.text.tables import RECORDS, read_table, table_suffix
+from triptych.text.tables import RECORDS, plain_name, read_table, table_suffix
 
 LOOKED_AT = 2000
 """Rows that are looked at."""
@@ -55,6 +56,8 @@ NAMES = {
     "sentiment", "message", "question", "answer", "translation", "content", "rating", "topic",
 }  # fmt: skip
 """Words that name a column, besides codes of languages."""
+LABELS = ("label", "labels", "class", "category", "sentiment", "intent", "topic", "v1", "target")
+"""Names of columns with labels, the likeliest first."""
 REPEATED = 3
 """Mean number of rows of a value, from which a column holds labels."""
 
@@ -127,9 +130,23 @@ class Table:
             columns.append(Column(title, name, [row[place] for row in cells]))
         return cls(path, header, columns)
 
+    def has(self, columns: Sequence[str]) -> bool:
+        """Return whether the table has columns, as settings name them."""
+        return {*columns} <= {column.name for column in self.columns}
+
     def kinds(self) -> str:
         """Return the columns with what they hold, for messages."""
         return ", ".join(f"{column.name} ({column.kind})" for column in self.columns)
+
+
+def is_table(path: Path) -> bool:
+    """Return whether a file is a table: by its name, else by as many tabs in its first lines."""
+    if table_suffix(path.name):
+        return True
+    if PurePath(plain_name(path.name)).suffix not in ("", ".txt"):
+        return False
+    tabs = {line.count("\t") for line in read_lines(path)[:LOOKED_AT] if line.strip()}
+    return len(tabs) == 1 and tabs != {0}
 
 
 def names_columns(first: Sequence[str], others: Sequence[Sequence[str]]) -> bool:
@@ -167,3 +184,23 @@ def language_code(word: str) -> str | None:
 def side_order(title: str) -> int:
     """Return the place of a word for a side; 0 for other words, which stay in their order."""
     return SIDES.index(title.lower()) if title.lower() in SIDES else 0
+
+
+def columns_of_labels(table: Table) -> tuple[str, ...]:
+    """Return the columns of the texts and of the label; none for all of them in this order.
+
+    Texts that are short beside the longest one, such as names of users, are left out. Raises
+    UserError for a table without two columns.
+    """
+    columns = table.columns
+    named = [column for name in LABELS for column in columns if column.title.lower() == name]
+    likely = [column for column in (columns[-1], *columns) if column.kind == "label"]
+    label = (*named, *likely, columns[-1])[0]
+    others = [column for column in columns if column is not label]
+    if not others:
+        raise UserError(f"{table.path} has one column; expected a text and a label in every row")
+    texts = [column for column in others if column.kind == "text"]
+    longest = max(texts or others, key=lambda column: column.length)
+    texts = [column for column in texts or [longest] if 4 * column.length >= longest.length]
+    chosen = (*texts, label)
+    return () if chosen == (*columns,) else tuple(column.name for column in chosen)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from triptych.domains.options import counted
 from triptych.errors import UserError
 from triptych.files.folders import endings, named, visible_files
 from triptych.files.reading import read_in_order
@@ -28,6 +29,10 @@ KINDS = {
     "sound files": (".flac", ".m4a", ".mp3", ".ogg", ".wav"),
 }
 """Suffixes of data that do not belong into one folder with each other, or with images."""
+ABOUT = ("readme", "license", "licence", "copying", "changelog", "citation", "notice", "about")
+"""How the names of files begin that say something about the data."""
+NO_DATA = (".xml", ".md", ".pdf", ".html", ".yaml", ".yml", ".py", ".sh", ".log", ".tmx", ".xlf")
+"""How the names of files end that hold no text and no table."""
 HELD_OUT = ("validation", "test")
 SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
 """Shares of held-out items to choose from."""
@@ -122,6 +127,18 @@ def data_files(folder: Path, suffixes: Collection[str], what: str) -> list[Path]
         )
     check_one_kind(folder, files, what)
     return chosen
+
+
+def is_about(name: str) -> bool:
+    """Return whether a file says something about the data, such as README, and is none of them."""
+    stem = name.rpartition("/")[2].lower().lstrip("_")
+    return stem.startswith(ABOUT) or stem.endswith(NO_DATA)
+
+
+def left_out(names: Sequence[str]) -> list[str]:
+    """Return a sentence about files that are not read; none without one."""
+    count = counted(len(names), "file", "files")
+    return [f"{count} left out: {named(names)}"] if names else []
 
 
 def check_one_kind(folder: Path, files: Sequence[Path], what: str) -> None:

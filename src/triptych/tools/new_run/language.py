@@ -17,23 +17,28 @@ from triptych.domains.language.sources import Document, Labelled, TabSeparated, 
 from triptych.domains.language.tasks.labelled import Classification, Entailment, LabelledTask
 from triptych.domains.options import counted
 from triptych.errors import UserError
+from triptych.files import lines
 from triptych.files.folders import visible_files
 from triptych.files.lines import read_lines
 from triptych.files.splits import hash_position, split_in_name
+from triptych.text import tables
 from triptych.text.word_piece import WordPiece
+from triptych.tools.new_run.columns import Table, columns_of_labels, is_table
 from triptych.tools.new_run.data import (
     HELD_OUT,
     Description,
     Setting,
     data_files,
     held_out,
+    is_about,
+    left_out,
     letters,
     span,
 )
 
 SIZES = Path(__file__).with_suffix(".yaml")
-TEXTS = (".txt", ".txt.gz")
-TABLES = (".tsv", ".tsv.gz")
+TEXTS = tuple(f".txt{end}" for end in ("", *lines.SUFFIXES))
+TABLES = tuple(f"{kind}{end}" for kind in tables.SUFFIXES for end in ("", *lines.SUFFIXES))
 LEAST = 100
 """Fewest lines, and fewest documents, of which a vocabulary and a model can be learnt."""
 LONG_LINE = 5000
@@ -67,12 +72,14 @@ def describe(options: LanguageNewRunOptions) -> Description:
 
 
 def _is_table(data: Path) -> bool:
-    """Return whether a path is a .tsv file, or a folder of them; UserError for .txt files too."""
-    files = [data] if data.is_file() else list(visible_files(data))
+    """Return whether a path is a table, or a folder of them; UserError for .txt files too."""
+    if data.is_file():
+        return is_table(data)
+    files = [file for file in visible_files(data) if not is_about(file.name)]
     texts, tables = (any(file.name.endswith(ends) for file in files) for ends in (TEXTS, TABLES))
     if texts and tables:
         raise UserError(
-            f"--data {data} holds .txt files and .tsv files; choose some with --task: next_token "
+            f"--data {data} holds .txt files and tables; choose some with --task: next_token "
             "or masked for text, classification for lines with labels"
         )
     return tables
@@ -82,22 +89,27 @@ def _find(data: Path, options: LanguageNewRunOptions, *, labelled: bool) -> Text
     """Return the files of a path; UserError where there are none of this kind."""
     given = f"--data {options.data}"
     if data.is_file():
-        if data.suffix == ".csv" or (not labelled and data.name.endswith(TABLES)):
+        if not labelled and data.name.endswith(TABLES):
             raise UserError(
                 f"{given} is a table; expected plain text with a sentence a line, or for --task "
-                "classification a .tsv file: text, tab, label"
+                "classification a table with a text and a label a row"
             )
-        return TextData(given, str(Path(options.data).parent), {"train": [data.name]})
+        return TextData(given, str(Path(options.data).parent), {"train": [data.name]}, [])
     if not data.exists():
         raise UserError(f"{given} does not exist; expected a text file or a folder of text files")
     suffixes, kind = (TABLES, "tables of text and label") if labelled else (TEXTS, "text files")
     names: dict[str, list[str]] = {split: [] for split in ("train", *HELD_OUT)}
-    for path in data_files(data, suffixes, kind):
+    chosen = data_files(data, suffixes, kind)
+    chosen = [path for path in chosen if not is_about(path.name)] or chosen
+    for path in chosen:
         name = path.relative_to(data).as_posix()
         names[split_in_name(name) or "train"].append(name)
     if not names["train"]:
         names = {"train": sorted(chain.from_iterable(names.values()))}
-    return TextData(given, options.data, {split: found for split, found in names.items() if found})
+    others = [path.relative_to(data).as_posix() for path in visible_files(data)]
+    others = sorted({*others} - {*chain.from_iterable(names.values())})
+    found = {split: found for split, found in names.items() if found}
+    return TextData(given, options.data, found, others)
 
 
 def _describe_text(data: TextData, *, masked: bool) -> Description:
@@ -186,33 +198,44 @@ def _describe_labels(data: TextData) -> Description:
     Raises UserError for too few lines, for lines of different numbers of texts, and for labels that
     cannot be learnt.
     """
-    source = TabSeparated(data.directory, data.names)
+    folder = Path(data.directory).expanduser()
+    table = Table.of(folder / data.names["train"][0])
+    columns, header = columns_of_labels(table), table.header
+    for split, names in [*data.names.items()]:  # those of competitions have no labels in the test
+        lacking = [name for name in names if not Table.of(folder / name).has(columns)]
+        if split != "train" and lacking:
+            data.left_out.extend(lacking)
+            data.names[split] = [name for name in names if name not in lacking]
+    data = data._replace(names={split: names for split, names in data.names.items() if names})
+    source = TabSeparated(data.directory, data.names, header=header, columns=columns)
     own = {split: len(list(source.read(split))) for split in data.names}
     data.check_filled(own)
     rows = list(source.read("train"))
-    header = rows[0].label not in {row.label for row in rows[1:]}
-    rows = rows[header:]
     _check_labels(data, rows)
     places = [hash_position(source.key(row).encode()) for row in rows]
     shares: dict[str, Any] = {f"{split}_share": 0.0 for split in HELD_OUT}
     for name, share in held_out(places, data.missing(), usual=0.1, least=10).items():
         shares[name] = share.value
-    source = TabSeparated(data.directory, data.names, header=header, **shares)
+    source = replace(source, **shares)
     train = source.items("train")
     _check_held_out(source, {row.label for row in train})
     n_texts = len(train[0].texts)
     texts = measure([list(row.texts) for row in rows], n_specials=1 + n_texts)
     task = TASKS[n_texts]
     labels = Counter(row.label for row in rows)
-    counts = {split: own[split] - header * len(names) for split, names in data.names.items()}
     facts = [
-        data.sentence(counts, "lines with labels"),
+        data.sentence(own, "lines with labels"),
         f"{len(labels)} labels: {_shares(labels)}",
         texts.sentence,
         *map(str, source.leaks({"train": train})),
     ]
     if header:
         facts.append("the first line of each file names the columns; the data leave it out")
+    if columns:
+        *of_texts, label = columns
+        facts.append(
+            f"texts in {' and '.join(of_texts)}, labels in {label}; all columns: {table.kinds()}"
+        )
     advice = []
     if n_texts == 2:
         advice.append("each line has two texts, whose relation the label is taken for")
@@ -256,8 +279,9 @@ def _check_labels(data: TextData, rows: list[Labelled]) -> None:
         )
     if len(labels) < 2 or len(rows) < REPEATED * len(labels):
         raise UserError(
-            f"{data.given} has {len(labels)} different values in the last column of {len(rows):,} "
-            f"lines, such as {first.label!r}; expected two labels or more, each in several lines"
+            f"{data.given} has {len(labels)} different values in the column of labels of "
+            f"{len(rows):,} lines, such as {first.label!r}; expected two labels or more, each in "
+            "several lines"
         )
 
 
@@ -303,6 +327,8 @@ class TextData(NamedTuple):
     """Folder as the user writes it."""
     names: dict[str, list[str]]
     """Names in the folder by split; train is there."""
+    left_out: list[str]
+    """Names of other files."""
 
     def missing(self) -> list[str]:
         """Return the splits that are held out of the training files."""
@@ -320,7 +346,7 @@ class TextData(NamedTuple):
         for split, names in self.names.items():
             shown = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
             parts.append(f"{split}: {counts[split]:,} {what} of {shown}")
-        return "; ".join(parts)
+        return "; ".join([*parts, *left_out(self.left_out)])
 
 
 class Lengths(NamedTuple):

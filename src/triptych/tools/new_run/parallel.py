@@ -24,10 +24,11 @@ from triptych.tools.new_run.columns import (
     SIDES,
     Column,
     Table,
+    is_table,
     language_code,
     side_order,
 )
-from triptych.tools.new_run.data import HELD_OUT, check_one_kind
+from triptych.tools.new_run.data import HELD_OUT, check_one_kind, is_about
 
 Asked = tuple[str | None, str | None]
 
@@ -38,8 +39,6 @@ TOOLS = {
     "`po2csv` of translate-toolkit,",
 }
 """Ends of names of translation memories -> what makes a table or two text files of them."""
-ABOUT = ("readme", "license", "licence", "copying", "changes", "changelog", "citation", "notice")
-"""Names of files that say something about the data."""
 
 
 @dataclass(frozen=True)
@@ -86,16 +85,17 @@ def find_text(data: Path, asked: Asked) -> FoundText:
     elif zipfile.is_zipfile(data):
         with zipfile.ZipFile(data) as archive:
             names = sorted(name for name in archive.namelist() if not name.endswith("/"))
-    elif table_suffix(data.name):
+        names = [name for name in names if not re.match(r"\.|__MACOSX", name)]
+    elif is_table(data):
         return _tables(data.parent, {"train": [data.name]}, asked)
     else:
         raise UserError(
             f"--data {data} is no table ({data.suffix or 'its name has no end'}); expected a "
             "folder of two text files whose lines belong together, or a .tsv, .csv or .jsonl file"
         )
-    texts = [name for name in names if not _about(name) and not table_suffix(name)]
-    tables = [name for name in names if not _about(name) and table_suffix(name)]
+    texts = [name for name in names if not is_about(name) and not table_suffix(name)]
     found = _pairs(data, texts, asked)
+    tables = [name for name in names if not is_about(name) and is_table(data / name)]
     if found is None and tables:
         found = _tables(data, _by_split(data, {name: name for name in tables}), asked)
     if found is None:
@@ -107,13 +107,6 @@ def find_text(data: Path, asked: Asked) -> FoundText:
     used = {name for split in found.files.values() for pair in split for name in pair.split(" | ")}
     found.left_out.extend(name for name in names if name not in used)
     return found
-
-
-def _about(name: str) -> bool:
-    """Return whether a file says something about the data or is of a translation memory."""
-    stem = name.rpartition("/")[2].lower()
-    ends = (".xml", ".md", ".pdf", ".html", ".yaml", ".yml", ".py", ".sh", ".log")
-    return stem.startswith(ABOUT) or stem.endswith((*ends, *(x for key in TOOLS for x in key)))
 
 
 def _sides(name: str) -> Iterator[tuple[str, str]]:

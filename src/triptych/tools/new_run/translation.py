@@ -12,7 +12,6 @@ from triptych.domains.translation.domain import TranslationNewRunOptions
 from triptych.domains.translation.quality import table
 from triptych.domains.translation.sources import FileCorpus, Pair, ParallelText, TabSeparated
 from triptych.errors import UserError
-from triptych.files.folders import named
 from triptych.files.splits import hash_position
 from triptych.tools.new_run.columns import LANGUAGES, language_code
 from triptych.tools.new_run.data import (
@@ -21,6 +20,7 @@ from triptych.tools.new_run.data import (
     Description,
     Setting,
     held_out,
+    left_out,
     letters,
     scripts,
     span,
@@ -70,9 +70,7 @@ def describe(options: TranslationNewRunOptions) -> Description:
     facts += map(str, source.leaks(read))
     if splits := [split for split in source.file_splits() if split != "train"]:
         facts.append(f"splits with pairs of their own: {', '.join(splits)}")
-    if found.left_out:
-        left_out = counted(len(found.left_out), "file", "files")
-        facts.append(f"{left_out} left out: {named(found.left_out)}")
+    facts += left_out(found.left_out)
     return Description(
         template="own-text",
         sizes=SIZES,
