@@ -6,22 +6,32 @@ import importlib
 import math
 import pkgutil
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 import triptych.core.attention as package
+from triptych.core.attention.compressed import Compressed
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.mask import MaskPattern
-from triptych.core.attention.multihead import AttentionConfig, Example, MultiHeadAttention
+from triptych.core.attention.multihead import AttentionConfig, MultiHeadAttention
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
+from triptych.core.attention.relative_local import RelativeLocal
 from triptych.core.positions import GenerationOrder, RotaryEmbedding
 from triptych.core.state import ForwardContext, LayerCache
 
 D_MODEL, N_HEADS, BATCH = 12, 3, 2
+
+
+class Example(NamedTuple):
+    """A small setting of a variant, on which the contract tests run."""
+
+    config: AttentionConfig
+    shape: tuple[int, ...]
+    causal: bool = True
 
 
 def concrete_subclasses(base: type) -> list[type]:
@@ -31,14 +41,66 @@ def concrete_subclasses(base: type) -> list[type]:
     return found
 
 
+IMAGES: list[tuple[int, ...]] = [(4, 6, 3), (7, 5, 2), (5, 7)]
+BLOCKS = [(2, 3, 1, 1), (2, 2, 2, 3), (3, 2, 0, 0), (4, 4, 9, 9)]
+
+BORDERS: dict[type, list[Example]] = {
+    Compressed: [
+        Example(Compressed(), (13,)),
+        Example(Compressed(stride=4), (16,)),  # divides the length
+        Example(Compressed(stride=2), (15,)),
+        Example(Compressed(stride=1), (7,)),  # no position is seen as it is
+        Example(Compressed(stride=12), (13,)),  # one block
+    ],
+    Full: [Example(Full(), (13,)), Example(Full(), (13,), causal=False)],
+    Local1D: [
+        Example(Local1D(block=4, memory=4), (16,)),
+        Example(Local1D(block=4, memory=6), (15,)),  # neither divides the length
+        Example(Local1D(block=3, memory=0), (10,)),
+        Example(Local1D(block=32, memory=8), (13,)),
+        Example(Local1D(block=6, memory=6), (4, 3, 3)),
+    ],
+    # Every pair of an order, an image size and a setting of block and halo is in one example.
+    Local2D: [
+        Example(Local2D(*setting, "raster" if (row + column) % 2 == 0 else "blocks"), shape)
+        for row, shape in enumerate(IMAGES)
+        for column, setting in enumerate(BLOCKS)
+    ],
+    PitchTime: [
+        Example(PitchTime(max_distance=32, n_voices=4, max_time=8, n_pitches=6), (13,)),
+        # Longer than the longest distance and time.
+        Example(PitchTime(max_distance=5, n_voices=2, max_time=3, n_pitches=6), (13,)),
+        Example(PitchTime(max_distance=5, n_voices=1, max_time=20, n_pitches=20), (13,)),
+    ],
+    Relative: [
+        Example(Relative(max_distance=32), (13,)),  # table longer than the sequence
+        Example(Relative(max_distance=5), (13,)),  # beyond the longest distance
+        Example(Relative(max_distance=32, window=4), (13,)),  # a ring that is not filled
+        Example(Relative(max_distance=2, window=5), (15,)),
+        Example(Relative(max_distance=32, window=40), (13,)),
+        Example(Relative(max_distance=5), (13,), causal=False),
+        Example(Relative(max_distance=32, window=3), (13,), causal=False),
+    ],
+    RelativeLocal: [
+        Example(RelativeLocal(block=4), (16,)),
+        Example(RelativeLocal(block=4), (15,)),  # does not divide the length
+        Example(RelativeLocal(block=1), (10,)),
+        Example(RelativeLocal(block=9), (13,)),  # all of the past is visible
+        Example(RelativeLocal(block=32), (13,)),
+    ],
+}
+"""Small settings that reach each border of a variant."""
+
+
 def all_examples() -> list[Example]:
-    """A new file in core/attention is enough to be here."""
+    """A new file in core/attention is enough to be here, by its default settings."""
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")
     return [
         example
         for variant in concrete_subclasses(AttentionConfig)
-        for example in variant.examples()
+        if variant.__module__.startswith(package.__name__) or variant in BORDERS
+        for example in BORDERS.get(variant) or [Example(variant(), (13,))]
     ]
 
 
@@ -66,18 +128,15 @@ class WithRotary(AttentionConfig):
     def order_of(self, shape: tuple[int, ...]) -> GenerationOrder:
         return self.inner.order_of(shape)
 
-    @classmethod
-    def examples(cls) -> list[Example]:
-        return [
-            Example(cls(Full()), (13,)),
-            Example(cls(Full()), (13,), causal=False),
-            Example(cls(Relative(max_distance=5, window=4)), (13,)),
-            Example(cls(PitchTime(max_distance=5, n_voices=2, max_time=3, n_pitches=6)), (13,)),
-            Example(cls(Local1D(block=4, memory=6)), (15,)),
-            Example(cls(Local2D(2, 3, 1, 1, "blocks")), (5, 7)),
-        ]
 
-
+BORDERS[WithRotary] = [
+    Example(WithRotary(Full()), (13,)),
+    Example(WithRotary(Full()), (13,), causal=False),
+    Example(WithRotary(Relative(max_distance=5, window=4)), (13,)),
+    Example(WithRotary(PitchTime(max_distance=5, n_voices=2, max_time=3, n_pitches=6)), (13,)),
+    Example(WithRotary(Local1D(block=4, memory=6)), (15,)),
+    Example(WithRotary(Local2D(2, 3, 1, 1, "blocks")), (5, 7)),
+]
 EXAMPLES = all_examples()
 CAUSAL = [example for example in EXAMPLES if example.causal]
 

@@ -8,9 +8,9 @@ from copy import deepcopy
 import torch
 from torch import Tensor
 
-from gpu.attention_cases import EXAMPLES, context, layer_of, length_of, name, step
+from gpu.attention_cases import EXAMPLES, Example, context, layer_of, length_of, name, step
 from gpu.setting import Row, Setting
-from triptych.core.attention.multihead import Example, MultiHeadAttention
+from triptych.core.attention.multihead import MultiHeadAttention
 
 WIDTH, HEADS, BATCH = 64, 2, 2
 """Heads of 32 features; FlexAttention needs 16."""

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import torch
 
-from gpu.attention_cases import EXAMPLES, context, layer_of, length_of, name, token_ids
+from gpu.attention_cases import EXAMPLES, Example, context, layer_of, length_of, name, token_ids
 from gpu.fake_cuda import fake_cuda
 from gpu.setting import Row
-from triptych.core.attention.multihead import Example
 
 ROOT = Path(__file__).resolve().parents[2]
 WIDTH, HEADS = 64, 2

@@ -6,13 +6,12 @@ import json
 
 import pytest
 import torch
-from gpu.attention_cases import EXAMPLES
+from gpu.attention_cases import EXAMPLES, Example
 from torch import nn
 
 from triptych.cli.main import main
 from triptych.core.attention.compressed import Compressed
 from triptych.core.attention.local1d import Local1D
-from triptych.core.attention.multihead import Example
 from triptych.core.layers import ReLU
 from triptych.core.models.recurrent import recurrent_layers
 from triptych.core.transformer import TransformerConfig

@@ -1,6 +1,6 @@
 """The laws that every attention variant obeys, in double precision, at every position.
 
-A variant takes part by standing in core/attention; its `examples` say on which sizes.
+A variant takes part by standing in core/attention; `BORDERS` say on which sizes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import torch
 from gpu.attention_cases import (
     CAUSAL,
     EXAMPLES,
+    Example,
     WithRotary,
     build,
     context,
@@ -23,7 +24,7 @@ from gpu.attention_cases import (
 
 from triptych.core import attention
 from triptych.core.attention.full import Full
-from triptych.core.attention.multihead import AttentionConfig, Example, MultiHeadAttention
+from triptych.core.attention.multihead import AttentionConfig, MultiHeadAttention
 from triptych.core.state import DecodingState
 from triptych.core.transformer import TransformerConfig
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from decoders import config, decoder_only
-from gpu.attention_cases import EXAMPLES, build, context, inputs, length_of, name
+from gpu.attention_cases import EXAMPLES, Example, build, context, inputs, length_of, name
 
 from triptych.core.attention.compressed import CompressedAttention
 from triptych.core.attention.cross import CrossAttention, capture_attention
-from triptych.core.attention.multihead import Example
 from triptych.core.attention.relative import Relative
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.models.joint_decoder import JointDecoder

@@ -7,11 +7,10 @@ from typing import Any
 import decoders
 import pytest
 import torch
-from gpu.attention_cases import CAUSAL, length_of, name
+from gpu.attention_cases import CAUSAL, Example, length_of, name
 from saved import saved_bytes
 from torch import Tensor
 
-from triptych.core.attention.multihead import Example
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.state import ForwardContext, Memory
 from triptych.core.transformer import Stack, TransformerConfig

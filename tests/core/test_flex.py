@@ -6,13 +6,13 @@ import math
 
 import pytest
 import torch
-from gpu.attention_cases import EXAMPLES, build, context, inputs, layer_of, length_of, name
+from gpu.attention_cases import EXAMPLES, Example, build, context, inputs, layer_of, length_of, name
 from gpu.fake_cuda import fake_cuda
 
 from triptych.core.attention.backends import dispatch
 from triptych.core.attention.backends.flex import attend_by_flex, flex_serves
 from triptych.core.attention.mask import SlidingWindow
-from triptych.core.attention.multihead import Example, MultiHeadAttention
+from triptych.core.attention.multihead import MultiHeadAttention
 
 SERVED = [each for each in EXAMPLES if type(build(each)).forward is MultiHeadAttention.forward]
 """Examples whose layers leave the choice of the backend to `dispatch.attend`."""

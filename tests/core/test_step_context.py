@@ -6,9 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from gpu.attention_cases import CAUSAL, D_MODEL, build, length_of, name
-
-from triptych.core.attention.multihead import Example
+from gpu.attention_cases import CAUSAL, D_MODEL, Example, build, length_of, name
 
 
 @pytest.mark.parametrize("example", CAUSAL, ids=name)

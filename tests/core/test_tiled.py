@@ -6,14 +6,14 @@ from itertools import product
 
 import pytest
 import torch
-from gpu.attention_cases import EXAMPLES, build, layer_of, length_of, name
+from gpu.attention_cases import EXAMPLES, Example, build, layer_of, length_of, name
 from saved import saved_bytes
 from torch import Tensor
 
 from triptych.core.attention.backends import tiled
 from triptych.core.attention.backends.tiled import attend_in_tiles, skewed, tiles_of, unskewed
 from triptych.core.attention.mask import BlockWindow, MaskPattern, SlidingWindow
-from triptych.core.attention.multihead import Example, MultiHeadAttention
+from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.attention.relative import Relative
 from triptych.core.attention.relative_bias import DistanceBias
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from decoders import config
-from gpu.attention_cases import CAUSAL, length_of, name
+from gpu.attention_cases import CAUSAL, Example, length_of, name
 from test_universal import HALTING, spread_halting
 from torch import Tensor
 
@@ -14,7 +14,7 @@ from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
-from triptych.core.attention.multihead import AttentionConfig, Example
+from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.attention.relative import Relative
 from triptych.core.layers import GELU
 from triptych.core.positions import PositionConfig, Rotary, Sinusoidal

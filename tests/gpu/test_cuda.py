@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from gpu.attention_cases import CAUSAL, EXAMPLES, context, layer_of, length_of, name, step
+from gpu.attention_cases import CAUSAL, EXAMPLES, Example, context, layer_of, length_of, name, step
 from test_fake_domains import BOUNDS, step_of
 from torch import Tensor
 
-from triptych.core.attention.multihead import Example, MultiHeadAttention
+from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.decoding.generate import generate
 from triptych.decoding.sampling import SampleRequest
 

@@ -6,12 +6,21 @@ from dataclasses import replace
 
 import pytest
 import torch
-from gpu.attention_cases import CAUSAL, EXAMPLES, context, layer_of, length_of, name, token_ids
+from gpu.attention_cases import (
+    CAUSAL,
+    EXAMPLES,
+    Example,
+    context,
+    layer_of,
+    length_of,
+    name,
+    token_ids,
+)
 from gpu.fake_cuda import fake_cuda
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from triptych.core.attention.compressed import CompressedAttention
-from triptych.core.attention.multihead import Example, MultiHeadAttention
+from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.attention.relative import Relative
 
 WIDTH, HEADS = 64, 2

@@ -34,10 +34,6 @@ class OneLength(AttentionConfig):
             raise ValueError(f"this variant serves 64 positions, got {shape[0]}")
         return SlidingWindow(causal)
 
-    @classmethod
-    def examples(cls):
-        return []  # no case of the contract
-
 
 @dataclass(frozen=True)
 class WithTable(AttentionConfig):
@@ -47,10 +43,6 @@ class WithTable(AttentionConfig):
         pattern = SlidingWindow(causal)
         pattern.table = nn.Parameter(torch.randn(shape[0]))
         return pattern
-
-    @classmethod
-    def examples(cls):
-        return []
 
 
 def model_of(attention, **model):

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from triptych.core.attention.backends import tiled
 from triptych.core.attention.backends.dispatch import attend_by_sdpa, attention_weights
 from triptych.core.attention.mask import CacheLayout, MaskPattern, count_pairs
-from triptych.core.attention.multihead import AttentionConfig, Example, MultiHeadAttention
+from triptych.core.attention.multihead import AttentionConfig, MultiHeadAttention
 from triptych.core.positions import RotaryEmbedding
 from triptych.core.state import NO_CONTEXT, ForwardContext, LayerCache, StepContext
 from triptych.types import at_least
@@ -55,16 +55,6 @@ class Compressed(AttentionConfig):
             raise ValueError("Compressed attention cannot be combined with rotary positions")
         assert isinstance(pattern, CompressedPattern)
         return CompressedAttention(d_model, n_heads, pattern, dropout=dropout)
-
-    @classmethod
-    def examples(cls) -> list[Example]:
-        return [
-            Example(cls(), (13,)),
-            Example(cls(stride=4), (16,)),  # divides the length
-            Example(cls(stride=2), (15,)),
-            Example(cls(stride=1), (7,)),  # no position is seen as it is
-            Example(cls(stride=12), (13,)),  # one block
-        ]
 
 
 class CompressedPattern(MaskPattern):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from triptych.core.attention.mask import MaskPattern, SlidingWindow
-from triptych.core.attention.multihead import AttentionConfig, Example
+from triptych.core.attention.multihead import AttentionConfig
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,3 @@ class Full(AttentionConfig):
 
     def mask_pattern(self, shape: tuple[int, ...], causal: bool) -> MaskPattern:
         return SlidingWindow(causal)
-
-    @classmethod
-    def examples(cls) -> list[Example]:
-        return [Example(cls(), (13,)), Example(cls(), (13,), causal=False)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from triptych.core.attention.mask import BlockWindow, MaskPattern
-from triptych.core.attention.multihead import AttentionConfig, Example
+from triptych.core.attention.multihead import AttentionConfig
 from triptych.types import at_least
 
 
@@ -29,13 +29,3 @@ class Local1D(AttentionConfig):
 
     def mask_pattern(self, shape: tuple[int, ...], causal: bool) -> MaskPattern:
         return BlockWindow(self.block, self.memory)
-
-    @classmethod
-    def examples(cls) -> list[Example]:
-        return [
-            Example(cls(block=4, memory=4), (16,)),
-            Example(cls(block=4, memory=6), (15,)),  # neither divides the length
-            Example(cls(block=3, memory=0), (10,)),
-            Example(cls(block=32, memory=8), (13,)),
-            Example(cls(block=6, memory=6), (4, 3, 3)),
-        ]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from triptych.core.attention.mask import CacheLayout, MaskPattern, Windows
-from triptych.core.attention.multihead import AttentionConfig, Example
+from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.positions import GenerationOrder, blocks, raster
 from triptych.types import at_least
 
@@ -47,17 +47,6 @@ class Local2D(AttentionConfig):
 
     def mask_pattern(self, shape: tuple[int, ...], causal: bool) -> MaskPattern:
         return Local2DPattern(self, self.order_of(shape))
-
-    @classmethod
-    def examples(cls) -> list[Example]:
-        # Every pair of an order, an image size and a setting of block and halo is in one example.
-        shapes: list[tuple[int, ...]] = [(4, 6, 3), (7, 5, 2), (5, 7)]
-        settings = [(2, 3, 1, 1), (2, 2, 2, 3), (3, 2, 0, 0), (4, 4, 9, 9)]
-        return [
-            Example(cls(*setting, "raster" if (row + column) % 2 == 0 else "blocks"), shape)
-            for row, shape in enumerate(shapes)
-            for column, setting in enumerate(settings)
-        ]
 
 
 class Local2DPattern(MaskPattern):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from einops import rearrange
@@ -244,14 +244,6 @@ def head_width(d_model: int, n_heads: int) -> int:
     return d_model // n_heads
 
 
-class Example(NamedTuple):
-    """A small setting of a variant, on which the contract tests run."""
-
-    config: AttentionConfig
-    shape: tuple[int, ...]
-    causal: bool = True
-
-
 @dataclass(frozen=True)
 class AttentionConfig(ABC):
     """Settings of one variant, in the variant's own file."""
@@ -295,8 +287,3 @@ class AttentionConfig(ABC):
     def order_of(self, shape: tuple[int, ...]) -> GenerationOrder:
         """Order of generation of this variant on a grid of this shape."""
         return raster(shape)
-
-    @classmethod
-    def examples(cls) -> list[Example]:
-        """Small settings that reach each border of the variant, for the contract tests."""
-        return [Example(cls(), (13,))]

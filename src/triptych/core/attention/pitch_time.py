@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from triptych.core.attention.mask import MaskPattern, SlidingWindow
-from triptych.core.attention.multihead import AttentionConfig, Example
+from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.attention.relative_bias import TokenBias
 from triptych.types import at_least
 
@@ -44,15 +44,6 @@ class PitchTime(AttentionConfig):
 
     def relative_bias(self, n_heads: int, d_head: int, causal: bool) -> TokenBias:
         return PitchTimeBias(self, n_heads, d_head)
-
-    @classmethod
-    def examples(cls) -> list[Example]:
-        return [
-            Example(cls(max_distance=32, n_voices=4, max_time=8, n_pitches=6), (13,)),
-            # Longer than the longest distance and time.
-            Example(cls(max_distance=5, n_voices=2, max_time=3, n_pitches=6), (13,)),
-            Example(cls(max_distance=5, n_voices=1, max_time=20, n_pitches=20), (13,)),
-        ]
 
 
 class PitchTimeBias(TokenBias):

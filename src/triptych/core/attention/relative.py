@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from triptych.core.attention.mask import MaskPattern, SlidingWindow
-from triptych.core.attention.multihead import AttentionConfig, Example
+from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.attention.relative_bias import DistanceBias
 from triptych.types import at_least
 
@@ -27,15 +27,3 @@ class Relative(AttentionConfig):
 
     def relative_bias(self, n_heads: int, d_head: int, causal: bool) -> DistanceBias:
         return DistanceBias(n_heads, d_head, self.max_distance, causal)
-
-    @classmethod
-    def examples(cls) -> list[Example]:
-        return [
-            Example(cls(max_distance=32), (13,)),  # table longer than the sequence
-            Example(cls(max_distance=5), (13,)),  # beyond the longest distance
-            Example(cls(max_distance=32, window=4), (13,)),  # a ring that the length does not fill
-            Example(cls(max_distance=2, window=5), (15,)),
-            Example(cls(max_distance=32, window=40), (13,)),
-            Example(cls(max_distance=5), (13,), causal=False),
-            Example(cls(max_distance=32, window=3), (13,), causal=False),
-        ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from triptych.core.attention.mask import BlockWindow, MaskPattern
-from triptych.core.attention.multihead import AttentionConfig, Example
+from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.attention.relative_bias import DistanceBias
 from triptych.types import at_least
 
@@ -31,13 +31,3 @@ class RelativeLocal(AttentionConfig):
 
     def relative_bias(self, n_heads: int, d_head: int, causal: bool) -> DistanceBias:
         return DistanceBias(n_heads, d_head, 2 * self.block - 1, causal)
-
-    @classmethod
-    def examples(cls) -> list[Example]:
-        return [
-            Example(cls(block=4), (16,)),
-            Example(cls(block=4), (15,)),  # does not divide the length
-            Example(cls(block=1), (10,)),
-            Example(cls(block=9), (13,)),  # all of the past is visible
-            Example(cls(block=32), (13,)),
-        ]
