@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable
 from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
 
 
 class UserError(Exception):
@@ -40,6 +42,17 @@ class Interrupted(TrainingStopped):
     def __init__(self, signum: int, message: str) -> None:
         super().__init__(f"{signal.Signals(signum).name} {message}")
         self.exit_code = 128 + signum
+
+
+def library(name: str, what: object, extra: str) -> Any:
+    """Return a module of an extra of Triptych, which `what` needs; UserError without it."""
+    try:
+        return import_module(name)
+    except ImportError:
+        raise UserError(
+            f"{what} needs {name.partition('.')[0]}, which is not installed: pip install "
+            f"'triptych[{extra}]'"
+        ) from None
 
 
 SYNONYMS = {

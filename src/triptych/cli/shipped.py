@@ -12,7 +12,7 @@ from triptych import domains, pretrained
 from triptych.cli.main import COMMANDS
 from triptych.cli.options import parser_of, read_options
 from triptych.domains.options import CommandOptions, argument
-from triptych.errors import UserError
+from triptych.errors import library
 from triptych.files.progress import aligned
 from triptych.tools import configs
 
@@ -124,12 +124,7 @@ class Completion:
     def run(arguments: Sequence[str]) -> int:
         """Print the script; raises UserError where the library shtab is missing."""
         shell = read_options("completion", arguments).shell
-        try:
-            import shtab
-        except ImportError as error:
-            raise UserError(
-                "completion needs shtab, which is not installed: pip install 'triptych[completion]'"
-            ) from error
+        shtab = library("shtab", "completion", "completion")
         from triptych.tools.completion import command_line
 
         print(shtab.complete(command_line(COMMANDS, parser_of), shell))

@@ -10,11 +10,9 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
-from triptych.errors import UserError
+from triptych.errors import UserError, library
 
 COMPRESSED: dict[bytes, tuple[str, Callable[[bytes], bytes]]] = {
     b"\x1f\x8b": ("gzip", gzip.decompress),
@@ -91,19 +89,8 @@ def read_content(path: Path) -> bytes:
     return content
 
 
-def library(name: str, what: object) -> Any:
-    """Return a module of the extra `tables`, which `what` needs; UserError without it."""
-    try:
-        return import_module(name)
-    except ImportError:
-        raise UserError(
-            f"{what} needs {name.partition('.')[0]}, which is not installed: "
-            'pip install "triptych[tables]"'
-        ) from None
-
-
 def _zstd(content: bytes) -> bytes:
-    reader = library("zstandard", "a zstd file").ZstdDecompressor().stream_reader(content)
+    reader = library("zstandard", "a zstd file", "tables").ZstdDecompressor().stream_reader(content)
     decompressed: bytes = reader.read()
     return decompressed
 

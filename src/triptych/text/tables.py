@@ -11,10 +11,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from triptych.errors import UserError
+from triptych.errors import UserError, library
 from triptych.files import lines
 from triptych.files.folders import warn_once
-from triptych.files.lines import library, read_content, read_lines
+from triptych.files.lines import read_content, read_lines
 
 SPACES = " \t\r"
 """Characters stripped from both ends of a line. `str.strip` without arguments would also remove
@@ -87,7 +87,7 @@ def _records(path: Path, suffix: str) -> list[dict[str, str]]:
     """Return the rows of a file of records as text by the name of the column."""
     try:
         if suffix == ".parquet":
-            parquet = library("pyarrow.parquet", path)
+            parquet = library("pyarrow.parquet", path, "tables")
             found = parquet.read_table(io.BytesIO(read_content(path))).to_pylist()
         else:
             texts = read_lines(path)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from triptych.domains.pictures.data import SPLITS, ImageDataset, concatenate, split_by_seed
 from triptych.domains.synthetic import NoisyCopy, SyntheticSource, uniform_draws
-from triptych.errors import UserError
+from triptych.errors import UserError, library
 from triptych.types import Checked, OpenUnitInterval, PositiveInt, Seed
 
 CHUNK = 1024
@@ -65,14 +65,7 @@ class Digits(ImageSource):
     """Seed that decides which images are held out."""
 
     def load(self, split: str) -> ImageDataset:
-        try:
-            from sklearn.datasets import load_digits
-        except ImportError as error:
-            raise UserError(
-                "the digits come with scikit-learn, which is not installed: "
-                'pip install "triptych[demo]"'
-            ) from error
-        content = load_digits()
+        content = library("sklearn.datasets", "the source of digits", "demo").load_digits()
         # scikit-learn returns the integers 0 to 16 as float64; the conversion is exact.
         pixels = torch.from_numpy(content.images.astype(np.uint8)).unsqueeze(-1)  # [N, H, W, 1]
         labels = torch.from_numpy(content.target.astype(np.int64))

@@ -12,7 +12,7 @@ import numpy as np
 
 from triptych.domains.synthetic import NoisyCopy, SyntheticSource, uniform_draws
 from triptych.domains.translation.sources import Corpus, Pair
-from triptych.errors import UserError
+from triptych.errors import UserError, library
 from triptych.types import NonNegativeFloat, OpenUnitInterval, PositiveInt, Seed
 
 LANGUAGES = ("en", "de", "ko")
@@ -98,12 +98,7 @@ class NumberWords(SyntheticCorpus):
         return [value for _, value in heapq.nsmallest(self.train_size, keys)]
 
     def read(self, split: str) -> list[Pair]:
-        try:
-            from num2words import num2words  # optional dependency
-        except ImportError:
-            raise UserError(
-                "number words need the package num2words: pip install 'triptych[demo]'"
-            ) from None
+        num2words = library("num2words", "the source NumberWords", "demo").num2words
         languages = (self.source_language, self.target_language)
         words = [[num2words(v, lang=lang) for lang in languages] for v in self.values(split)]
         return [(source, target) for source, target in words]

@@ -37,7 +37,7 @@ from triptych.domains.music.tokenizers.remi_grammar import (
     Meaning,
     RemiGrammar,
 )
-from triptych.errors import UserError
+from triptych.errors import UserError, library
 from triptych.types import NonNegativeInt, PositiveInt
 
 FINE_BEATS, MAX_BEATS = 4, 16
@@ -108,15 +108,9 @@ class RemiTokenizer(MusicTokenizer):
     @cached_property
     def miditok(self) -> Any:
         """MidiTok's tokenizer; raises UserError where the package is not installed."""
-        try:
-            from miditok import REMI, TokenizerConfig
-        except ImportError as error:
-            raise UserError(
-                "music of several instruments needs the packages miditok and symusic, which are "
-                "not installed here: pip install 'triptych[instruments]'"
-            ) from error
+        miditok = library("miditok", "music of several instruments", "instruments")
         beats = {(0, FINE_BEATS): self.positions_per_beat, (FINE_BEATS, MAX_BEATS): 2}
-        config = TokenizerConfig(
+        config = miditok.TokenizerConfig(
             pitch_range=(0, 127),
             drums_pitch_range=DRUM_RANGE,
             beat_res=beats,
@@ -137,7 +131,7 @@ class RemiTokenizer(MusicTokenizer):
             delete_equal_successive_tempo_changes=True,
             delete_equal_successive_time_sig_changes=True,
         )
-        return REMI(config)
+        return miditok.REMI(config)
 
     @cached_property
     def symbols(self) -> tuple[str, ...]:
