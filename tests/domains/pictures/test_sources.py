@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import builtins
 import gzip
 import lzma
 import pickle
 import struct
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -92,14 +92,7 @@ def test_digits_split_is_the_same_again_and_moves_with_the_seed() -> None:
 
 
 def test_digits_without_scikit_learn_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    real_import = builtins.__import__
-
-    def without_sklearn(name: str, *args: object, **kwargs: object) -> object:
-        if name.startswith("sklearn"):
-            raise ImportError(name)
-        return real_import(name, *args, **kwargs)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(builtins, "__import__", without_sklearn)
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(UserError, match=r"triptych\[demo\]"):
         Digits().load("train")
 
