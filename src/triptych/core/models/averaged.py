@@ -80,12 +80,7 @@ class Averaged(AutoregressiveModel):
     maps: Tensor
 
     def init_state(
-        self,
-        batch: int,
-        max_length: int,
-        *,
-        lookahead: int = 0,
-        condition: Condition = NO_CONDITION,
+        self, batch: int, max_length: int, condition: Condition = NO_CONDITION, lookahead: int = 0
     ) -> AveragedState:
         states = [
             member.init_state(batch, max_length, lookahead=lookahead, condition=part)

@@ -91,12 +91,7 @@ class AutoregressiveModel(nn.Module, ABC):
 
     @abstractmethod
     def init_state(
-        self,
-        batch: int,
-        max_length: int,
-        *,
-        lookahead: int = 0,
-        condition: Condition = NO_CONDITION,
+        self, batch: int, max_length: int, condition: Condition = NO_CONDITION, lookahead: int = 0
     ) -> DecodingState[Any]:
         """Storage for predictions of at most `max_length` positions.
 
@@ -163,11 +158,7 @@ class TransformerModel(AutoregressiveModel):
         """
 
     def step(
-        self,
-        values: Tensor,
-        positions: Tensor,
-        state: DecodingState[Any],
-        context: StepContext | None = None,
+        self, values: Tensor, positions: Tensor, state: DecodingState[Any], context: Any = None
     ) -> Tensor:
         if context is None:
             context = self._step_context(positions, state)

@@ -107,12 +107,7 @@ class DecoderOnly(TransformerModel, CausalModel):
         return condition
 
     def init_state(
-        self,
-        batch: int,
-        max_length: int,
-        *,
-        lookahead: int = 0,
-        condition: Condition = NO_CONDITION,
+        self, batch: int, max_length: int, condition: Condition = NO_CONDITION, lookahead: int = 0
     ) -> DecodingState[Any]:
         if self.reads_memory != (condition.memory is not None):
             raise ValueError(

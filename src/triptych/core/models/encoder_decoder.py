@@ -184,12 +184,7 @@ class EncoderDecoder(TransformerModel, SequenceToSequence):
         return AttentionWeights(decoding.cross[of_decoder], *own)
 
     def init_state(
-        self,
-        batch: int,
-        max_length: int,
-        *,
-        lookahead: int = 0,
-        condition: Condition = NO_CONDITION,
+        self, batch: int, max_length: int, condition: Condition = NO_CONDITION, lookahead: int = 0
     ) -> DecodingState[None]:
         context = ForwardContext(memory=condition.memory)
         return self.decoder.init_state(batch, max_length, context, lookahead=lookahead)

@@ -106,12 +106,7 @@ class JointDecoder(TransformerModel, SequenceToSequence):
         return AttentionWeights(weights[:, :, n:, :n], weights[:, :, :n, :n], weights[:, :, n:, n:])
 
     def init_state(
-        self,
-        batch: int,
-        max_length: int,
-        *,
-        lookahead: int = 0,
-        condition: Condition = NO_CONDITION,
+        self, batch: int, max_length: int, condition: Condition = NO_CONDITION, lookahead: int = 0
     ) -> DecodingState[Source]:
         if not isinstance(condition, Source):
             raise ValueError("a joint decoder needs the condition of a source")
@@ -133,11 +128,7 @@ class JointDecoder(TransformerModel, SequenceToSequence):
         return logits
 
     def step(
-        self,
-        values: Tensor,
-        positions: Tensor,
-        state: DecodingState[Source],
-        context: StepContext | None = None,
+        self, values: Tensor, positions: Tensor, state: DecodingState[Source], context: Any = None
     ) -> Tensor:
         return super().step(values, positions + source_length(state), state, context)
 

@@ -18,7 +18,7 @@ from triptych.core.models.encoder_decoder import (
     SequenceToSequence,
     SharedEmbeddings,
 )
-from triptych.core.state import DecodingState, Memory, ProjectedMemory, StepContext, tensors_of
+from triptych.core.state import DecodingState, Memory, ProjectedMemory, tensors_of
 
 CellKind = Literal["lstm", "gru"]
 """Kind of recurrent cell, of torch.nn."""
@@ -240,12 +240,7 @@ class RecurrentEncoderDecoder(SequenceToSequence):
         return SourceStates(memory=Memory(memory, real), last=last)
 
     def init_state(
-        self,
-        batch: int,
-        max_length: int,
-        *,
-        lookahead: int = 0,
-        condition: Condition = NO_CONDITION,
+        self, batch: int, max_length: int, condition: Condition = NO_CONDITION, lookahead: int = 0
     ) -> DecodingState[Recurrence]:
         """As in `AutoregressiveModel`, of one size for any length; ValueError for a lookahead."""
         if lookahead:
@@ -269,7 +264,7 @@ class RecurrentEncoderDecoder(SequenceToSequence):
         values: Tensor,
         positions: Tensor,
         state: DecodingState[Recurrence],
-        context: StepContext | None = None,
+        context: Any = None,
     ) -> Tensor:
         return self._advance(values, state)
 
