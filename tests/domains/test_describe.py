@@ -94,7 +94,7 @@ def test_what_pictures_of_every_kind_need(tmp_path: Path) -> None:
     assert (source.width, source.height, source.channels) == (3, 4, 1)
     assert source.value_range == (0, 4095)
     assert "30 images; Pillow's colour modes: I;16 in 30" in text(described)
-    assert "1 other files are left out: photo.heic" in text(described)
+    assert "1 other file left out: photo.heic" in text(described)
     assert int(source.load("train").pixels.max()) > 200
     Image.fromarray(np.ones((4, 3), dtype=np.float32)).save(tmp_path / "f.tif")
     with pytest.raises(UserError, match="modes F, I;16 have values from 0 to 3339"):

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from starter_data import write_images
 
-from triptych.domains.pictures.decode import DeepValues, decode_pages, image_suffixes
+from triptych.domains.pictures.decode import ValueRangeError, decode_pages, image_suffixes
 from triptych.domains.pictures.image_folder import ImageFolder
 from triptych.domains.pictures.options import Reading
 from triptych.errors import UserError
@@ -82,7 +82,7 @@ def test_more_than_eight_bits_are_scaled_by_one_range_of_all_images(
 def test_a_range_is_that_of_so_many_bits_or_of_the_values(
     lowest: float, highest: float, whole: bool, expected: list[float]
 ) -> None:
-    assert DeepValues("I", lowest, highest, whole).suggested() == expected
+    assert ValueRangeError("I", lowest, highest, whole).suggested() == expected
 
 
 def test_values_outside_of_the_range_and_missing_ones(tmp_path: Path) -> None:
@@ -169,6 +169,12 @@ def test_images_are_turned_as_the_camera_says(mode: str, tmp_path: Path) -> None
     assert images[0].shape == (3, 2, 1)
 
 
+def test_a_damaged_orientation_costs_no_image(tmp_path: Path) -> None:
+    Image.new("L", (3, 2), 9).save(tmp_path / "a.png", exif=b"Exif\0\0MM")
+    images, notes = decoded(tmp_path / "a.png")
+    assert (len(images), notes) == (1, {"turned"})
+
+
 def test_every_format_that_pillow_writes_is_read(tmp_path: Path) -> None:
     Image.init()
     written = 0
@@ -203,7 +209,7 @@ def test_what_is_no_image_is_named_with_the_reason(
     assert "huge.png (more than 200,000 pixels)" in caplog.text
     assert "text.png (no image that" in caplog.text
     assert "gone.png (No such file" in caplog.text
-    assert caplog.text.count("7 other files are left out: 7 .heic") == 1, "it is said once"
+    assert caplog.text.count("7 other files left out: 7 .heic") == 1, "it is said once"
     assert "junk" not in caplog.text
     assert "db" not in caplog.text
 

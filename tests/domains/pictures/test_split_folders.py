@@ -115,8 +115,8 @@ def test_images_without_a_class_are_left_out_and_named(
     fill(tmp_path, "test", "seg_pred/seg_pred", each=3)
     found = load(tmp_path)
     assert sum(map(len, found.values())) == 40, "the test images are some of train"
-    assert "3 images of test without a class are left out: test/000.png" in caplog.text
-    assert "3 images of unlabelled without a class" in caplog.text
+    assert "3 images without a class left out: seg_pred/" in caplog.text
+    assert "3 images without a class left out: test/000.png" in caplog.text
 
 
 def test_names_of_files_tell_the_splits_where_all_do(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from itertools import count
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,15 +44,15 @@ class ImageSizeError(ValueError):
         super().__init__(f"{width} wide and {height} high")
 
 
-class DeepValues(NamedTuple):
-    """The values of an image of more than 8 bits."""
+class ValueRangeError(ValueError):
+    """An image of more than 8 bits, without a range of values to scale it by.
 
-    mode: str
-    """Of Pillow."""
-    lowest: float
-    highest: float
-    whole: bool
-    """Whether all values are whole numbers."""
+    mode: of Pillow. lowest, highest: of its values. whole: whether all are whole numbers.
+    """
+
+    def __init__(self, mode: str, lowest: float, highest: float, whole: bool) -> None:
+        super().__init__(mode, lowest, highest, whole)
+        self.mode, self.lowest, self.highest, self.whole = mode, lowest, highest, whole
 
     def __str__(self) -> str:
         return f"values from {self.lowest:g} to {self.highest:g} (Pillow's mode {self.mode})"
@@ -62,14 +62,6 @@ class DeepValues(NamedTuple):
         if self.lowest < 0 or (not self.whole and self.highest > 1):
             return [self.lowest, max(self.highest, self.lowest + 1)]
         return [0, 2 ** max(1, int(self.highest).bit_length()) - 1 if self.whole else 1]
-
-
-class ValueRangeError(ValueError):
-    """An image of more than 8 bits, without a range of values to scale it by."""
-
-    def __init__(self, values: DeepValues) -> None:
-        super().__init__(values)
-        self.values = values
 
 
 @cache
@@ -102,17 +94,15 @@ def pages(content: bytes, notes: set[str]) -> Iterator[Image.Image]:
         for number in count(1):
             try:
                 opened.seek(number)
+                if opened.tag_v2.get(254, 0) & NO_IMAGE_PAGE:  # type: ignore[attr-defined]
+                    continue
+                opened.load()
             except EOFError:
                 return
             except Exception:
                 notes.add("pages")
-                return
-            try:
-                if opened.tag_v2.get(254, 0) & NO_IMAGE_PAGE:  # type: ignore[attr-defined]
-                    continue
-                opened.load()
-            except Exception:
-                notes.add("pages")
+                if opened.tell() < number:  # there is no way behind it
+                    return
                 continue
             yield _upright(opened, notes)
 
@@ -140,8 +130,7 @@ def to_eight_bits(image: Image.Image, reading: Reading, notes: set[str]) -> Imag
         if reading.value_range is None:
             finite = values[np.isfinite(values)]
             ends = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
-            whole = bool((finite % 1 == 0).all())
-            raise ValueRangeError(DeepValues(image.mode, *ends, whole))
+            raise ValueRangeError(image.mode, *ends, bool((finite % 1 == 0).all()))
         low, high = reading.value_range
         if ((values < low) | (values > high)).any():
             notes.add("clipped")

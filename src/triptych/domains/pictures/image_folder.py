@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 import torch
 
+from triptych.domains.options import counted
 from triptych.domains.pictures.data import ImageDataset, concatenate
 from triptych.domains.pictures.decode import (
     DARK,
@@ -162,14 +163,15 @@ def list_split(directory: Path, split: str) -> Listing:
             f"{directory} has images in sub-folders and images next to these (such as {loose}): a "
             "sub-folder is a class, so put all images into sub-folders or none"
         )
-    left_out = [f"{len(others):,} other files are left out: {endings(others)}"] if others else []
+    some = counted(len(others), "other file", "other files")
+    left_out = [f"{some} left out: {endings(others)}"] if others else []
     for name, own in sorted(parts.items()):
         without = [
             path for path, of in own.items() if name == UNLABELLED or of == "" not in classes
         ]
         if without:
-            count, some = f"{len(without):,}", named([*map(str, without)])
-            left_out.append(f"{count} images of {name} without a class are left out: {some}")
+            some = counted(len(without), "image", "images")
+            left_out.append(f"{some} without a class left out: {named([*map(str, without)])}")
             parts[name] = {path: of for path, of in own.items() if path not in {*without}}
     parts = {name: own for name, own in parts.items() if own}
     class_names = tuple(sorted(classes - {""}))
@@ -322,7 +324,7 @@ class ImageFolder(ImageSource):
             raise UserError(
                 f"{self._folder / path} has {error}, expected 8 bits: set "
                 "data.source.init_args.value_range to the range of all images, such as "
-                f"{error.values.suggested()}; triptych new-run finds it"
+                f"{error.suggested()}; triptych new-run finds it"
             ) from error
         # Pillow raises a dozen types of exception for damaged files.
         except Exception as error:

@@ -13,7 +13,6 @@ import numpy as np
 from triptych.domains.options import NewRunOptions, counted
 from triptych.domains.pictures.decode import (
     DARK,
-    DeepValues,
     ValueRangeError,
     image_suffixes,
     notes_about,
@@ -62,7 +61,7 @@ class Page(NamedTuple):
     """Of Pillow."""
     grey: bool
     """Whether its three channels are equal."""
-    deep: DeepValues | None
+    deep: ValueRangeError | None
     """Values of an image of more than 8 bits."""
     brightest: int
     """Largest value of another image, 0 to 255."""
@@ -151,7 +150,7 @@ def _look_at(page: Image.Image, notes: set[str]) -> Page:
     try:
         image = to_eight_bits(page, Reading(), notes).convert("RGB")
     except ValueRangeError as error:
-        return Page(*about, True, error.values, 255, hashlib.sha256(page.tobytes()).digest())
+        return Page(*about, True, error, 255, hashlib.sha256(page.tobytes()).digest())
     sides = (min(page.width, LOOKED_AT_SIDE), min(page.height, LOOKED_AT_SIDE))
     colours = np.asarray(image.resize(sides, resample=0))  # [h, w, 3], pixels of the image
     grey = bool((colours == colours[..., :1]).all())
@@ -181,7 +180,7 @@ def _range(found: list[Page]) -> dict[str, Setting]:
         return {}
     modes = sorted({values.mode for values in deep})
     ends = min(values.lowest for values in deep), max(values.highest for values in deep)
-    common = DeepValues("", *ends, all(values.whole for values in deep))
+    common = ValueRangeError("", *ends, all(values.whole for values in deep))
     if len({mode[0] for mode in modes}) > 1:
         raise UserError(
             f"images of Pillow's modes {', '.join(modes)} have values from {ends[0]:g} to "
