@@ -43,7 +43,7 @@ TRAININGS = {
 """Domain -> name of its config and its share of the training time."""
 SUPER_RESOLUTION = ("digits-super-resolution", 0.7)
 """Config of the fourth training and its share of the time."""
-LEAST_SECONDS = 30.0
+LEAST_SECONDS = 90.0
 """Time of a training with the reading of its data, at least."""
 N_PICTURES = 6
 """Test digits that are completed and upscaled."""

@@ -69,7 +69,7 @@ def test_the_page_shows_the_results_or_that_they_are_missing(
 def test_the_demo_ends_after_its_time_and_says_so(tmp_path: Path) -> None:
     out = tmp_path / "demo"
     command = [sys.executable, str(ROOT / "scripts/demo.py"), "--minutes", "0.1", "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads((out / "demo.json").read_text(encoding="utf-8"))
     assert len(found["shipped"]) == len(pretrained.names())

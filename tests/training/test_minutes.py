@@ -7,12 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from toy_task import TRAINER, ToyTask, checkpoint, train_loader, validation_loader
 
 from triptych.config.schema import to_plain
 from triptych.errors import UserError
 from triptych.training.engine.optim import Cosine, Noam
-from triptych.training.run.minutes import LENGTH, Times, _warmed_up, fit_to_minutes, fitted
+from triptych.training.run.minutes import (
+    LENGTH,
+    Times,
+    _warmed_up,
+    fit_to_minutes,
+    fitted,
+    prepared_once,
+)
 from triptych.training.run.settings import RunConfig
 from triptych.training.run.trainer import train
 
@@ -63,13 +71,17 @@ def test_a_shorter_warm_up_has_the_same_highest_rate(schedule: Any, tmp_path: Pa
 
 def test_a_run_keeps_its_numbers_when_it_goes_on(tmp_path: Path) -> None:
     config = toy_config(tmp_path)
-
-    def fit(minutes: float, resume: bool) -> tuple[Any, dict[str, Any]]:
-        return fit_to_minutes("toy", config, prepare, TRAINER, minutes, resume)
-
-    fitted_config, trainer = fit(0.03, False)
+    once = prepared_once(prepare)
+    fitted_config, trainer = fit_to_minutes("toy", config, once, TRAINER, 0.03, resume=False)
     assert not config.run.folder.exists(), "the trial leaves nothing"
     assert fitted_config.optim.schedule.warmup_steps <= max(1, trainer["max_steps"] // 10)
-    train("toy", fitted_config, prepare, trainer)
-    assert checkpoint(config.run.folder)["triptych"]["step"] == trainer["max_steps"]
-    assert fit(9.0, True) == (fitted_config, trainer)
+    train("toy", fitted_config, once, trainer)
+    content = checkpoint(config.run.folder)
+    assert content["triptych"]["step"] == trainer["max_steps"]
+    assert fit_to_minutes("toy", config, prepare, TRAINER, 9.0, resume=True) == (
+        fitted_config, trainer,
+    )  # fmt: skip
+    directly = replace(fitted_config, run=replace(config.run, name="directly"))
+    train("toy", directly, prepare, trainer)
+    same = checkpoint(directly.run.folder)["state_dict"]
+    assert all(torch.equal(content["state_dict"][name], same[name]) for name in same)

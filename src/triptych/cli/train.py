@@ -71,17 +71,18 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     from triptych.files.reading import rank_and_world
     from triptych.training.engine.devices import out_of_memory_advice
     from triptych.training.run.checks import trainer_settings
-    from triptych.training.run.minutes import fit_to_minutes
+    from triptych.training.run.minutes import fit_to_minutes, prepared_once
     from triptych.training.run.trainer import train
 
     for sentence in unused_optimizer_settings(arguments, config.optim.optimizer):
         print(sentence, file=sys.stderr)
     if (initial := config.run.start.init_from) is not None and not options.resume:
         check_checkpoint(initial, "run.start.init_from")
-    prepare = partial(prepare_data, domain)
+    prepare: Any = partial(prepare_data, domain)
     arguments_of = trainer_settings(trainer)
     with out_of_memory_advice(memory_advice(config)):
         if options.minutes is not None:
+            prepare = prepared_once(prepare)
             config, arguments_of = fit_to_minutes(
                 domain.name, config, prepare, arguments_of, options.minutes, options.resume
             )

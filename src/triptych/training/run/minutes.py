@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -12,9 +13,9 @@ from pytorch_lightning.callbacks import Callback
 
 from triptych.errors import UserError
 from triptych.training.callbacks.progress import say
-from triptych.training.run.processes import Prepare, decided_by_rank_0
+from triptych.training.run.processes import Prepare, Prepared, decided_by_rank_0
 from triptych.training.run.resume import Resume, find_checkpoint, holds_checkpoint
-from triptych.training.run.settings import RunSettings
+from triptych.training.run.settings import RunSettings, run_metadata
 from triptych.training.run.trainer import train
 
 TIMED_SHARE, MOST_TIMED = 0.04, 60.0
@@ -75,6 +76,27 @@ class Stopwatch(Callback):
         return Times(self.started - self.began, each, self.validation)
 
 
+def prepared_once(prepare: Prepare) -> Prepare:
+    """Return a `prepare` that reads the data once: a second call gives them with initial weights.
+
+    For settings of the run and the optimiser that may differ, as the data and the model may not.
+    """
+    kept: list[Any] = []
+
+    def once(config: RunSettings, vocabulary: Any) -> Prepared:
+        if not kept:
+            task, loader, validation = prepare(config, vocabulary)
+            kept[:] = task, loader, validation, loader.state_dict(), deepcopy(task.state_dict())
+        task, loader, validation, position, weights = kept
+        loader.load_state_dict(position)
+        task.load_state_dict(weights)
+        task.config, task.optim = config, config.optim
+        task.metadata = run_metadata(task.domain, config, task.metadata["vocabulary"])
+        return task, loader, validation
+
+    return once
+
+
 def fit_to_minutes(
     domain: str,
     config: RunSettings,
@@ -85,9 +107,11 @@ def fit_to_minutes(
 ) -> tuple[RunSettings, dict[str, Any]]:
     """Return the settings of a run and of its Trainer that take so many minutes on this machine.
 
+    prepare: as `prepared_once` returns it.
+
     Fitted are the updates, the interval of validations and the warm-up. A trial run, which leaves
     nothing, is timed; its time and that of reading the data count. A run that goes on has the
-    numbers of its checkpoint. Arguments: as of `train`. Raises UserError where the time is too
+    numbers of its checkpoint. Other arguments: as of `train`. UserError where the time is too
     short for an update and a validation.
     """
     began = time.monotonic()
@@ -104,7 +128,7 @@ def fit_to_minutes(
 
     def planned() -> dict[str, Any]:
         times = watch.times()
-        left = seconds - (time.monotonic() - began) - times.start
+        left = seconds - (time.monotonic() - began)
         return fitted(trainer, times, MARGIN * left, minutes)
 
     length = decided_by_rank_0(planned)
@@ -126,9 +150,9 @@ def fitted(trainer: Mapping[str, Any], times: Times, left: float, minutes: float
     updates = int((left - count * times.validation) / times.update)
     if updates < 1:
         raise UserError(
-            f"--minutes {minutes:g} is too short: reading the data, once more for the trial, takes "
-            f"{times.start:.1f} s, an update {times.update:.2g} s and a validation "
-            f"{times.validation:.1f} s; expected more minutes"
+            f"--minutes {minutes:g} is too short: reading the data takes {times.start:.1f} s, an "
+            f"update {times.update:.2g} s and a validation {times.validation:.1f} s, and the trial "
+            "has made both once; expected more minutes"
         )
     count = min(count, updates)
     each = updates // count
