@@ -6,9 +6,10 @@ them, so that a text may contain the characters of their names.
 
 from __future__ import annotations
 
+import functools
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
@@ -17,6 +18,7 @@ from typing import Any, ClassVar
 from tokenizers import Tokenizer, models
 
 from triptych.errors import UserError
+from triptych.text.readable import readable
 from triptych.types import Checked
 
 PAD = 0
@@ -188,6 +190,41 @@ class TextTokenizer:
                     return True
                 ends |= {end + len(piece) for piece in pieces if rest.startswith(piece, end)}
         return len(rest) in ends
+
+    @cached_property
+    def characters(self) -> frozenset[str]:
+        """Characters that a token has as a whole, alone or among others."""
+        if isinstance(self._tokenizer.model, models.WordPiece):
+            return frozenset("".join(self.symbols[self.n_reserved :]))
+        # A token may begin or end inside a character.
+        return frozenset("".join(each.decode(errors="ignore") for each in self.token_bytes))
+
+    def has_character(self, character: str) -> bool:
+        """Whether the vocabulary has a character, as the tokenizer reads it, as a whole.
+
+        Byte-level BPE writes every character, but those that it has not were rare in the training.
+        """
+        text = character.translate(self._replaced)
+        if self._tokenizer.normalizer is not None:
+            text = self._tokenizer.normalizer.normalize_str(text)
+        return all(each in self.characters or each == " " for each in text)
+
+    def readable(self, line: str) -> str:
+        """Return a line as the model can read it, see `readable`; for use, not for training."""
+        return readable(line, self._known)
+
+    def unknown_share(self, line: str) -> float:
+        """Return the share of a line's characters, spaces left out, that the vocabulary has not."""
+        text = "".join(self.readable(line).split())
+        return sum(not self._known(each) for each in text) / max(1, len(text))
+
+    def count(self, line: str) -> int:
+        """Return the number of tokens of a line."""
+        return len(self.encode(line))
+
+    @cached_property
+    def _known(self) -> Callable[[str], bool]:
+        return functools.cache(self.has_character)
 
     def encode(self, line: str) -> list[int]:
         """Return the ids of one line, without special ids."""

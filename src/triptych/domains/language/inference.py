@@ -155,6 +155,7 @@ class LanguageModel(TaskScores, TrainedModel):
         most = self.settings.max_length
         request = SampleRequest.of(count, **options)
         request = replace(request, length=most if length is None else length)
+        prompt = self.vocabulary.tokenizer.readable(prompt)
         rows = self.settings.task.write(self.model, self.vocabulary, prompt, request, most)
         return self.vocabulary.tokenizer.decode_batch(rows)
 
@@ -178,7 +179,10 @@ class LanguageModel(TaskScores, TrainedModel):
         task, labels = self._labelled_task(), self.vocabulary.labels
         if not examples:
             return []
-        known = [each._replace(label=labels[0]) for each in examples]
+        read = self.vocabulary.tokenizer.readable
+        known = [
+            each._replace(texts=tuple(map(read, each.texts)), label=labels[0]) for each in examples
+        ]
         rows = task.encode_examples(known, self.vocabulary, self.settings.max_length)
         shares = task.probabilities(self.model, rows, MAX_TOKENS)  # [N, C]
         if shares.shape[1] > len(labels):

@@ -59,6 +59,12 @@ class TranslationRequest(SamplingOptions, SearchOptions):
     scores: bool = False
     """Write lines of five columns, separated by tabs: number of the input line and rank of the
     translation (both from 1), score, log-probability in nats, text."""
+    keep: bool = False
+    """Keep tags, placeholders ({name}, %s), addresses and numbers as they are: every one of a line
+    is in its translation once."""
+    min_score: float | None = None
+    """Score of a translation below which the line itself is written, and for a line of which most
+    characters are not in the vocabulary; null for none."""
     sample: bool = False
     """Sample translations, by seed, temperature, top_k and top_p, instead of a beam search."""
 
@@ -75,15 +81,21 @@ class TranslationRequest(SamplingOptions, SearchOptions):
             )
         if self.n_best > self.beam:
             raise UserError(f"n_best ({self.n_best}) must not be larger than beam ({self.beam})")
-        unused = ("temperature", "top_k", "top_p", "seed")
+        unused: tuple[str, ...] = ("temperature", "top_k", "top_p", "seed")
         if self.sample:
-            unused = ("n_best", "scores", "require", "length_penalty")
+            unused = ("n_best", "scores", "require", "length_penalty", "keep", "min_score")
         for name in unused:
             if getattr(self, name) != getattr(TranslationRequest, name):
                 expected = "beam search; expected it without sample"
                 if not self.sample:
                     expected = "sampling; expected sample true"
                 raise UserError(f"{name} belongs to {expected}")
+
+        if self.keep and (self.of_whole_lines or self.n_best > 1 or self.scores):
+            raise UserError(
+                "keep writes one translation of each line; expected it without n_best, scores, "
+                "prefix, require, min_length and max_length"
+            )
 
     @property
     def phrases(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -27,6 +28,7 @@ from triptych.domains.translation.domain import (
     TranslationRequest,
     TranslationScoreRequest,
 )
+from triptych.domains.translation.kept import translate_kept
 from triptych.domains.translation.metrics import (
     LikelihoodScores,
     rouge_of_baselines,
@@ -52,12 +54,16 @@ from triptych.files.lines import read_input_lines
 from triptych.files.results import OutputFolder, json_bytes
 from triptych.files.splits import source_to_score
 from triptych.text.batches import evaluation_batches
+from triptych.text.readable import in_usual_case
 from triptych.text.tables import SPACES
 from triptych.text.tokenizer import PAD, TextFormat
 from triptych.training.engine.devices import device_of
 from triptych.training.engine.evaluate import Evaluation, sum_scores
 from triptych.types import Progress, ProgressFactory
 
+LOG = logging.getLogger(__name__)
+MOST_UNKNOWN = 0.5
+"""Share of the characters of a line, spaces left out, that a vocabulary need not have."""
 SAFE_MARGIN = 3e-5
 """Margin in nats per token from which a search in single precision agrees with one in double
 precision. The log p of a translation differs between the two by at most about 2e-6 per token, and a
@@ -119,10 +125,15 @@ class TranslationModel(LikelihoodScores, TrainedModel):
             if not isinstance(line, str):
                 raise TypeError(f"line {number} is {line!r}; expected text")
         request = TranslationRequest(**options)
+        if request.keep:
+            return translate_kept(self, lines, **{**options, "keep": False})
         limit = self.settings.max_length - 1  # its end counts
-        parts = [[line] for line in lines]
+        source = self.vocabulary.source
+        usual = [in_usual_case(line, source.count) for line in lines]
+        read = [line if case is None else case for line, case in zip(lines, usual, strict=True)]
+        parts = [[line] for line in read]
         if not (request.of_whole_lines or self.settings.summaries):
-            parts = [split_long(line, self.vocabulary.source, limit) for line in lines]
+            parts = [split_long(line, source, limit) for line in read]
         every = [part for line in parts for part in line]
         found = self.search(every, progress=progress, **options)
         of_parts = (
@@ -134,10 +145,39 @@ class TranslationModel(LikelihoodScores, TrainedModel):
             for texts, best in zip(self.texts(found), found, strict=True)
         )
         translated = [self._joined([next(of_parts) for _ in line]) for line in parts]
+        for number, (line, best) in enumerate(zip(lines, translated, strict=True)):
+            if usual[number] is not None:
+                best = [one._replace(text=one.text.upper()) for one in best]
+            if self.is_guess(line, best, request.min_score, n_parts=len(parts[number])):
+                best = [one._replace(text=line) for one in best]
+            translated[number] = best
         if request.scores:
             return translated
         texts = [[one.text for one in best] for best in translated]
         return [best[0] for best in texts] if request.n_best == 1 else texts
+
+    def is_guess(
+        self,
+        line: str,
+        best: Sequence[Translation | Hypothesis],
+        min_score: float | None,
+        *,
+        n_parts: int = 1,
+    ) -> bool:
+        """Return whether a line is to be written in place of its translations, best first.
+
+        Without `min_score` a line that the model cannot read is named, and translated.
+        """
+        unknown = self.vocabulary.source.unknown_share(line) > MOST_UNKNOWN
+        if min_score is None:
+            if unknown:
+                LOG.warning(
+                    "most characters of %r are not in the vocabulary of the model: its translation "
+                    "is a guess (min_score keeps such lines)",
+                    line[:60],
+                )
+            return False
+        return unknown or (len(best) > 0 and best[0].score / n_parts < min_score)
 
     def _joined(self, parts: list[list[Translation]]) -> list[Translation]:
         """Return the n best translations of a line from those of its parts, best first."""
@@ -165,7 +205,8 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         request = TranslationRequest(**options)
         constraints = TokenConstraints(request, self.vocabulary.target, language=self._language)
         LengthPenalty.parse(request.length_penalty)  # refused without a line, too
-        filled = {number: line.strip(SPACES) for number, line in enumerate(lines) if line.strip()}
+        read = [self.vocabulary.source.readable(line).strip(SPACES) for line in lines]
+        filled = {number: line for number, line in enumerate(read) if line.strip()}
         ids = self.vocabulary.source.encode_batch(list(filled.values()))
         sources = {number: [*row, END] for number, row in zip(filled, ids, strict=True)}
         if request.sample:
@@ -231,8 +272,9 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         )
         for line, best in zip(lines, self.search(lines, beam=beam), strict=True):
             if best:
+                read = self.vocabulary.source.readable(line).strip(SPACES)
                 yield render.sentence_attention(
-                    model, self.vocabulary, line.strip(SPACES), best[0], layer=layer, head=head
+                    model, self.vocabulary, read, best[0], layer=layer, head=head
                 )
 
     def write_attention(
