@@ -126,6 +126,7 @@ def test_held_out_pictures_that_are_trained_on_are_named_by_all_commands(
     from triptych.domains.image.task import prepare
 
     write_images(tmp_path / "train", 20, (6, 6))
+    (tmp_path / "train" / "again.png").write_bytes((tmp_path / "train" / "019.png").read_bytes())
     for split, count in (("val", 3), ("test", 4)):
         write_images(tmp_path / split, 5, (6, 6), seed=count)
         for number in range(count):  # equal pixels in another file
@@ -134,6 +135,7 @@ def test_held_out_pictures_that_are_trained_on_are_named_by_all_commands(
     said = ["3 of 8 validation images (37.5%) are in the", "4 of 9 test images (44.4%) are in the"]
     described, config = look("image", tmp_path)
     assert all(sentence in text(described) for sentence in said)
+    assert "1 training image occur" in text(described)
     task, *_ = prepare(config)
     assert all(sentence in caplog.text for sentence in said)
     trained = ImageModel.of_run(config, task.model, task.metadata["vocabulary"])

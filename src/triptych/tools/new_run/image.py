@@ -112,7 +112,10 @@ def describe(options: NewRunOptions) -> Description:
         digests: dict[str, list[bytes]] = {name: [] for name in (TRAIN, *HELD_OUT)}
         for image in looked.found:
             digests[split_of[image.name]] += [page.digest for page in image.pages]
-        facts += map(str, find_leaks({name: Digests.of(of) for name, of in digests.items()}, KIND))
+        compared = {name: Digests.of(of) for name, of in digests.items()}
+        if repeated := compared[TRAIN].repeated:
+            facts.append(f"{counted(repeated, 'training image', 'training images')} occur again")
+        facts += map(str, find_leaks(compared, KIND))
     settings |= _shape(found) | _range(found)
     if listing.class_names:
         n_classes = len(listing.class_names)
