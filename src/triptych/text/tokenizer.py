@@ -213,7 +213,7 @@ class TextTokenizer:
         """Return a line as the model can read it, see `readable`; for use, not for training."""
         return readable(line, self._known)
 
-    def unknown_share(self, line: str) -> float:
+    def unread_share(self, line: str) -> float:
         """Return the share of a line's characters, spaces left out, that the vocabulary has not."""
         text = "".join(self.readable(line).split())
         return sum(not self._known(each) for each in text) / max(1, len(text))

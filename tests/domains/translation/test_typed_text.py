@@ -48,8 +48,8 @@ def test_a_vocabulary_keeps_what_it_has(kind: Any) -> None:
     assert tokenizer.readable(lines[0]) == lines[0]
     read = tokenizer.readable("le\u0301té \u00adoui")
     assert tokenizer.encode(read) == tokenizer.encode("lété oui")
-    assert tokenizer.unknown_share("été") == 0
-    assert tokenizer.unknown_share("été собака") == 6 / 9
+    assert tokenizer.unread_share("été") == 0
+    assert tokenizer.unread_share("été собака") == 6 / 9
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
 
         Without `min_score` a line that the model cannot read is named, and translated.
         """
-        unknown = self.vocabulary.source.unknown_share(line) > MOST_UNKNOWN
+        unknown = self.vocabulary.source.unread_share(line) > MOST_UNKNOWN
         if min_score is None:
             if unknown:
                 LOG.warning(
