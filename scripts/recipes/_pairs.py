@@ -18,6 +18,8 @@ from triptych.domains.translation.sources import Corpus
 from triptych.files.lines import read_lines
 from triptych.tools.configs import with_files
 
+HEADER = ("source", "target")
+"""Columns of a file of pairs."""
 _MARKS = re.compile(r"[\W_]+")
 
 

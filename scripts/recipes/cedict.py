@@ -21,7 +21,7 @@ from triptych.domains.translation.sources import Pair
 from triptych.files.lines import read_lines
 from triptych.types import Checked, PositiveInt
 
-from ._pairs import corpus_of, held_out_keys, key, report
+from ._pairs import HEADER, corpus_of, held_out_keys, key, report
 
 ENTRY = re.compile(r"(\S+) (\S+) \[([^\]]*)\] /(.+)/\s*")
 """Traditional and simplified form, reading, glosses."""
@@ -68,7 +68,7 @@ def main(options: Options) -> Iterator[tuple[str, Iterable[Pair]]]:
     """Yield the files."""
     lines, left_out = read_lines(Path(options.dictionary)), Counter[str]()
     held_out = held_out_keys(corpus_of(options.config, options.directory), options.exclude)
-    yield "pairs.tsv", [("source", "target"), *pairs(lines, held_out, left_out, options)]
+    yield "pairs.tsv", [HEADER, *pairs(lines, held_out, left_out, options)]
     yield "left_out.tsv", report(left_out)
 
 

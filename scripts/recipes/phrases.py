@@ -25,9 +25,8 @@ from triptych.domains.translation.sources import Pair
 from triptych.text.byte_level import BytePairs
 from triptych.types import Checked, NonNegativeInt, PositiveInt
 
-from ._pairs import corpus_of, key, keys_of
+from ._pairs import HEADER, corpus_of, key, keys_of
 
-HEADER = ("source", "target")
 Rows = Sequence[Sequence[int]]
 """Unit ids of each sentence."""
 Span = tuple[int, int]

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,7 +32,7 @@ from triptych.files.progress import display
 from triptych.text.tables import SPACES
 from triptych.types import PositiveInt
 
-from ._pairs import corpus_of, held_out_keys, key, report
+from ._pairs import HEADER, corpus_of, held_out_keys, key, report
 
 BATCHES_PER_PART = 16
 """Batches that are translated before their pairs are written."""
@@ -98,7 +99,7 @@ def main(options: Options) -> Iterator[tuple[str, Iterable[Pair]]]:
             work += [(model, backward, chosen) for model in models]
     real = set(corpus.items("train"))
     pairs = kept(translated(work, options), held_out, real, left_out, options)
-    yield "pairs.tsv", _rows(pairs)
+    yield "pairs.tsv", chain([HEADER], pairs)
     yield "left_out.tsv", report(left_out)
 
 
@@ -188,8 +189,3 @@ def kept(
             seen.add(pair)
             source, target = pair
             yield f"{options.tag} {source}" if backward and options.tag else source, target
-
-
-def _rows(pairs: Iterable[Pair]) -> Iterator[Pair]:
-    yield "source", "target"
-    yield from pairs
