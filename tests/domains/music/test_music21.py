@@ -16,7 +16,7 @@ from triptych.domains.music.sources.music21 import (
     Music21Ensembles,
     all_ensembles,
     corpus_files,
-    melody_runs,
+    line_runs,
     read_chorale,
     read_ensemble,
 )
@@ -150,8 +150,8 @@ def test_a_melody_has_a_run_from_each_interval_on():
     pitches = np.array([60, 60, 62, SILENT, 61, 64, 63, 67, 65, 66, 60, 69])
     intervals = [2, -1, 3, -1, 4, -2, 1, -6, 9]
     grid = np.stack([pitches] * 4, axis=1)
-    assert melody_runs(grid) == {tuple(intervals[:PHRASE]), tuple(intervals[1:])}
-    assert melody_runs(grid[:4]) == {(2,)}
+    assert line_runs(grid[:, 0]) == {tuple(intervals[:PHRASE]), tuple(intervals[1:])}
+    assert line_runs(grid[:4, 0]) == {(2,)}
 
 
 def test_a_score_with_its_meters_tempos_and_ties(tmp_path):

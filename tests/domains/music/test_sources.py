@@ -16,7 +16,7 @@ from triptych.domains.music.sources.music21 import (
     MIN_SHARED,
     Music21Chorales,
     find_tunes,
-    melody_runs,
+    line_runs,
 )
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
@@ -230,7 +230,7 @@ def test_music21_chorales_are_split_by_tune():
     assert all(len(pieces[split]) >= 20 for split in SPLITS)
     for split in SPLITS:
         assert [p.name for p in pieces[split]] == sorted(p.name for p in pieces[split])
-    runs = {split: [melody_runs(p.content) for p in pieces[split]] for split in SPLITS}
+    runs = {split: [line_runs(p.content[:, 0]) for p in pieces[split]] for split in SPLITS}
     for held_out in ("validation", "test"):
         for tune_held_out in runs[held_out]:
             for tune_seen in runs["train"]:

@@ -71,6 +71,7 @@ class Averaged(AutoregressiveModel):
                 f"first one no map; got {sorted(sizes)} tokens"
             )
         self.members: Any = nn.ModuleList(members)
+        self.is_mapped = [map_ is not None for map_ in maps]
         device = next(members[0].parameters()).device
         same = torch.arange(size, device=device)  # [V]
         table = torch.stack([same if map_ is None else map_.to(device) for map_ in maps])
@@ -159,10 +160,12 @@ class Averaged(AutoregressiveModel):
         reads: bool [..., K], which members predict.
         """
         total: Tensor | None = None
-        for k, (logits, tokens) in enumerate(zip(parameters, self.maps, strict=True)):
-            own = at_least_float32(logits).index_select(-1, tokens.clamp(min=0))  # [..., V]
-            log_p = own.masked_fill(tokens < 0, -torch.inf).log_softmax(-1)
-            log_p = log_p.masked_fill(~reads[..., k : k + 1], -torch.inf)
+        for k, logits in enumerate(map(at_least_float32, parameters)):
+            if self.is_mapped[k]:
+                tokens = self.maps[k]  # [V]
+                logits = logits.index_select(-1, tokens.clamp(min=0))  # [..., V]
+                logits = logits.masked_fill(tokens < 0, -torch.inf)
+            log_p = logits.log_softmax(-1).masked_fill(~reads[..., k : k + 1], -torch.inf)
             total = log_p if total is None else torch.logaddexp(total, log_p)
         assert total is not None
         return total - reads.sum(-1, keepdim=True).to(total.dtype).log()

@@ -148,11 +148,6 @@ def corpus_files(composer: str) -> list[Path]:
     return sorted(files)
 
 
-def melody_runs(grid: Grid) -> set[tuple[int, ...]]:
-    """Return the runs of the soprano."""
-    return line_runs(grid[:, 0])
-
-
 def line_runs(line: Ids) -> set[tuple[int, ...]]:
     """Return all runs of PHRASE intervals of a voice, without rests and repeated pitches.
 
@@ -167,7 +162,7 @@ def line_runs(line: Ids) -> set[tuple[int, ...]]:
 
 def find_tunes(grids: list[Grid]) -> list[int]:
     """Return for each piece the index of the first piece with the same tune."""
-    melodies = [melody_runs(grid) for grid in grids]
+    melodies = [line_runs(grid[:, 0]) for grid in grids]
     tunes = list(range(len(grids)))
     holders: dict[tuple[int, ...], list[int]] = defaultdict(list)
     shared: Counter[tuple[int, int]] = Counter()
