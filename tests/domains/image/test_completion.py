@@ -166,7 +166,7 @@ def test_a_picture_is_read_as_the_training_images_were(
     assert row("stroke.png", background="black") == [255, 0]
     assert row("stroke.png", {"background": "black"}) == [255, 0]
     assert row("stroke.png", {"background": "black"}, background="white") == [255, 255]
-    with pytest.raises(UserError, match=r"values from 2048 to 2048 .* trained on images of 8 bits"):
+    with pytest.raises(UserError, match=r"values from 2048 to 2048 .* expected 8 bits"):
         row("deep.png")
     assert row("deep.png", {"value_range": [0, 4095]})[0] in (127, 128)
 

@@ -19,7 +19,6 @@ from triptych.domains.pictures.data import labels_of, reading_of
 from triptych.domains.pictures.decode import (
     NOTES,
     ImageSizeError,
-    ValueRangeError,
     decode_pages,
     why_unreadable,
 )
@@ -90,10 +89,6 @@ def _decode(path: Path, shapes: list[tuple[int, int, int]], reading: Reading) ->
         except ImageSizeError as error:
             other_size = error
             continue
-        except ValueRangeError as error:
-            raise UserError(
-                f"{path} has {error}, and the model was trained on images of 8 bits: save it so"
-            ) from error
         # Pillow raises a dozen types of exception for damaged files.
         except Exception as error:
             raise UserError(

@@ -55,7 +55,8 @@ class ValueRangeError(ValueError):
         self.mode, self.lowest, self.highest, self.whole = mode, lowest, highest, whole
 
     def __str__(self) -> str:
-        return f"values from {self.lowest:g} to {self.highest:g} (Pillow's mode {self.mode})"
+        values = f"values from {self.lowest:g} to {self.highest:g}"
+        return f"{values} (Pillow's mode {self.mode}), expected 8 bits"
 
     def suggested(self) -> list[float]:
         """Return a range for such images: that of so many bits, 0 to 1, or their own."""

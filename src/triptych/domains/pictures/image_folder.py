@@ -322,7 +322,7 @@ class ImageFolder(ImageSource):
             ) from error
         except ValueRangeError as error:
             raise UserError(
-                f"{self._folder / path} has {error}, expected 8 bits: set "
+                f"{self._folder / path} has {error}: set "
                 "data.source.init_args.value_range to the range of all images, such as "
                 f"{error.suggested()}; triptych new-run finds it"
             ) from error

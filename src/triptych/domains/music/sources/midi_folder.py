@@ -20,6 +20,7 @@ from triptych.domains.music.midi import MIDI_SUFFIXES, parse_midi, read_content
 from triptych.domains.music.sources.base import LOG, SPLITS, HashedSource, Piece
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.errors import UserError
+from triptych.files.folders import visible_files
 from triptych.files.reading import read_in_order
 from triptych.files.splits import ALL, warn_of_skipped
 from triptych.types import PositiveInt
@@ -49,8 +50,8 @@ def stored_files(root: Path, suffixes: tuple[str, ...]) -> Iterator[list[StoredF
         # By name, since the order of file systems differs.
         paths = sorted(
             (path.relative_to(root).as_posix(), path)
-            for path in root.rglob("*")
-            if path.is_file() and path.name.lower().endswith((*suffixes, *ARCHIVE_SUFFIXES))
+            for path in visible_files(root)
+            if path.name.lower().endswith((*suffixes, *ARCHIVE_SUFFIXES))
         )
     files = []
     with TemporaryDirectory(prefix="triptych-") as folder:
