@@ -37,7 +37,8 @@ class Digests(NamedTuple):
     @property
     def repeated(self) -> int:
         """Number of items that are, normalised, another one again."""
-        return len(self.normalised) - len(np.unique(self.normalised))
+        ordered = np.sort(self.normalised)  # [N]
+        return int((ordered[1:] == ordered[:-1]).sum())
 
 
 class Leak(NamedTuple):
@@ -69,12 +70,21 @@ class Leak(NamedTuple):
 
 def find_leaks(splits: Mapping[str, Digests], what: str) -> list[Leak]:
     """Return the leaks into the splits, of those that have any; `train` is one of the splits."""
-    train, found = splits[TRAIN], []
-    for split, other in splits.items():
-        inside = [int(np.isin(a, b).sum()) for a, b in zip(other, train, strict=True)]
-        if split != TRAIN and any(inside):
-            found.append(Leak(split, what, len(other.exact), inside[0], max(inside)))
+    train = [np.sort(digests) for digests in splits[TRAIN]]  # [N] each
+    found = []
+    for split in (split for split in splits if split != TRAIN):
+        exact, inside = (_count_in(*each) for each in zip(splits[split], train, strict=True))
+        if inside or exact:
+            found.append(Leak(split, what, len(splits[split].exact), exact, max(exact, inside)))
     return found
+
+
+def _count_in(digests: NDArray[np.int64], ordered: NDArray[np.int64]) -> int:
+    """Return how many digests are among others, which are sorted."""
+    if not len(ordered):
+        return 0
+    places = np.searchsorted(ordered, digests).clip(max=len(ordered) - 1)  # [N]
+    return int((ordered[places] == digests).sum())
 
 
 def warn_of_leaks(leaks: Iterable[Leak]) -> None:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from triptych.domains.translation.sources import Pair
 from triptych.files.leaks import Digests
-from triptych.text.files import normalised
 
 LOOKED_AT = 20_000
 """Pairs, evenly spaced, whose languages are compared."""
@@ -49,7 +48,7 @@ def _counts(pairs: Sequence[Pair]) -> dict[str, int]:
     usual = float(np.median(ratios)) if full else 1.0
     short = np.array([max(map(len, pair)) < 20 for pair in full], bool)  # [N]
     far = (np.abs(np.log(ratios / usual)) > np.log(FAR)) & ~short  # [N]
-    equal = sum(normalised(a) == normalised(b) and any(map(str.isalpha, a)) for a, b in full)
+    equal = sum(a.lower() == b.lower() and any(map(str.isalpha, a)) for a, b in full)
     every = -(-len(full) // LOOKED_AT)
     swapped = swapped_pairs(full[:: max(1, every)])
     part = f" (of every {every}th)" if every > 1 else ""
