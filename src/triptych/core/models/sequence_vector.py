@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-
 import torch
 from torch import Tensor, nn
 
@@ -11,19 +9,7 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_only import EncoderOnly, Pooler
 
 
-class SequenceReader(nn.Module, ABC):
-    """Reads sequences of tokens and returns one vector of each."""
-
-    @abstractmethod
-    def forward(self, tokens: Tensor, segments: Tensor, padding: Tensor) -> Tensor:
-        """Vectors of the sequences: [B, D].
-
-        tokens int64 [B, L]; segments int64 [B, L], ignored by a decoder; padding bool [B, L], True
-        on padding, which follows the sequence.
-        """
-
-
-class EncoderReader(SequenceReader):
+class EncoderReader(nn.Module):
     """The pooler's vector of the first token, [CLS] (Devlin et al. 2018, section 3.2).
 
     Without a pooler the mean of the vectors of all tokens (Reimers and Gurevych 2019, section 3).
@@ -44,7 +30,7 @@ class EncoderReader(SequenceReader):
         return vectors
 
 
-class LastTokenReader(SequenceReader):
+class LastTokenReader(nn.Module):
     """The vector of a decoder that has read the last token (Radford et al. 2018, section 3.2).
 
     A sequence is at least one token shorter than the positions of the decoder, which predicts the
@@ -85,10 +71,12 @@ class TaskHead(nn.Module):
 class SequenceTaskModel(nn.Module):
     """A reader and the linear layer of a task.
 
-    An example is one or more rows of tokens, such as the candidates of a question.
+    An example is one or more rows of tokens, such as the candidates of a question. reader: returns
+    the vectors [B, D] of rows int64 [B, L], from their segments int64 [B, L], which a decoder
+    ignores, and their padding bool [B, L], True on padding, which follows the row.
     """
 
-    def __init__(self, reader: SequenceReader, head: TaskHead) -> None:
+    def __init__(self, reader: nn.Module, head: TaskHead) -> None:
         super().__init__()
         self.reader = reader
         self.task_head = head

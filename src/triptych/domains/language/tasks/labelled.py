@@ -18,7 +18,6 @@ from triptych.core.models.encoder_only import EncoderOnly, Pooler
 from triptych.core.models.sequence_vector import (
     EncoderReader,
     LastTokenReader,
-    SequenceReader,
     SequenceTaskModel,
     TaskHead,
 )
@@ -103,7 +102,7 @@ class LabelledTask(Task):
         self, model: ModelConfig, vocabulary: Vocabulary, max_length: int
     ) -> SequenceTaskModel:
         parts = model.transformer
-        reader: SequenceReader
+        reader: EncoderReader | LastTokenReader
         if self.base == "decoder":
             reader = LastTokenReader(model.build_decoder(len(vocabulary), max_length))
         else:
