@@ -17,14 +17,22 @@ def readable(line: str, known: Callable[[str], bool]) -> str:
     The equals are nothing for invisible characters (soft hyphens, zero-width ones), straight quotes
     and hyphens, composed or decomposed letters, and Unicode's compatibility forms (full-width
     letters, ligatures, ...). A known character stays, and so does one without a known equal. Where
-    a quote is replaced, all of the line are. White space of all kinds is a space, known or not.
+    a quote is replaced, all of the line are. White space of all kinds is a space, known or not; the
+    full-width punctuation of a line with known Chinese, Japanese or Korean letters stays.
     """
     spaced = "".join(" " if each.isspace() and each > "\x7f" else each for each in line)
     if spaced == line and all(map(known, line)):
         return line
     line = unicodedata.normalize("NFC", spaced)
     quotes = {} if all(known(each) for each in line if each in QUOTES) else QUOTES
-    text = "".join(quotes[each] if each in quotes else _equal(each, known) for each in line)
+    width, category = unicodedata.east_asian_width, unicodedata.category
+    own: set[str] = set()
+    if any(width(each) == "W" and known(each) for each in line):
+        own = {each for each in line if width(each) == "F" and category(each)[0] == "P"}
+    text = "".join(
+        quotes[each] if each in quotes else each if each in own else _equal(each, known)
+        for each in line
+    )
     return re.sub(" {2,}", " ", text)
 
 

@@ -34,7 +34,8 @@ def translator() -> Any:
         ("cafe\u0301", "é", "café"),
         ("café", "\u0301", "cafe\u0301"),
         ("café", "", "café"),  # without an equal
-        ("你好，", "，", "你好，"),
+        ("你好，Ａ：", "你，", "你好，A："),
+        ("Ａ：", ":", "A:"),
     ],
 )
 def test_what_is_not_known_is_read_as_its_equal(typed: str, more: str, read: str) -> None:
@@ -107,6 +108,7 @@ def test_tags_stand_around_the_words_that_read_their_content() -> None:
     found = masked.restored("4 isst Hund rote", lambda: words)
     assert found == "<br/>{x} isst <b>Hund rote</b>"
     assert masked.restored("44 isst", lambda: words) is None
+    assert masked.restored("4 isst 4", lambda: words) is None
     assert masked.restored("4 isst", lambda: []) is None
 
 
