@@ -213,10 +213,13 @@ class TextTokenizer:
         """Return a line as the model can read it, see `readable`; for use, not for training."""
         return readable(line, self._known)
 
+    def unread(self, line: str) -> str:
+        """Return the characters of a line, spaces left out, that the vocabulary has not."""
+        return "".join(each for each in self.readable(line) if each > " " and not self._known(each))
+
     def unread_share(self, line: str) -> float:
         """Return the share of a line's characters, spaces left out, that the vocabulary has not."""
-        text = "".join(self.readable(line).split())
-        return sum(not self._known(each) for each in text) / max(1, len(text))
+        return len(self.unread(line)) / max(1, len("".join(self.readable(line).split())))
 
     def count(self, line: str) -> int:
         """Return the number of tokens of a line."""

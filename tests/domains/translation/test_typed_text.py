@@ -51,6 +51,7 @@ def test_a_vocabulary_keeps_what_it_has(kind: Any) -> None:
     assert tokenizer.encode(read) == tokenizer.encode("lété oui")
     assert tokenizer.unread_share("été") == 0
     assert tokenizer.unread_share("été собака") == 6 / 9
+    assert tokenizer.unread("été со бака\n") == "собака"
 
 
 @pytest.mark.parametrize(
@@ -78,6 +79,7 @@ LINES = [
     "A man wearing number 4827 runs at 10:30 on 12/05/2020 for 1,000.5 of 7.",
     "1 2 3 4 5 6 7 8 9 {a} {b} dogs run. Two {{c}} run.",
     "{name}",
+    "Two dogs run 😀 fast. 👩‍👩‍👧🇰🇷 A ♥️ man runs.",
     "</b>A dog <i>and <b>a</i> cat",
 ]
 
@@ -91,6 +93,7 @@ def test_pieces_are_found() -> None:
         ["https://example.org/a?b=1", "www.example.com", "me@example.org"],
         ["4827", "10:30", "12/05/2020", "1,000.5", "7"],
     ]
+    assert [piece[0] for piece in PIECES.finditer(LINES[-2])] == ["😀", "👩‍👩‍👧🇰🇷", "♥️"]
     assert not PIECES.search("A man of some % size, 2nd row, T2, a < b.")
 
 
@@ -118,14 +121,18 @@ def test_options_that_do_not_go_with_kept_pieces(other: dict[str, Any], translat
         translator.translate(["A dog."], keep=True, **other)
 
 
-@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize(("keep", "letters"), [(False, "ж ц"), (True, "щ ю")])
 def test_guesses_are_left_or_named(
-    keep: bool, translator: Any, caplog: pytest.LogCaptureFixture
+    keep: bool, letters: str, translator: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lines = ["A dog runs.", "Собака бежит.", "😀😀 x", ""]
+    lines = ["A dog runs.", f"Two dogs {letters[0]} run.", letters, ""]
     with caplog.at_level(logging.WARNING):
         translations = translator.translate(lines, keep=keep)
-    assert [line for line in lines if line and line in caplog.text] == lines[1:3]
+        translator.translate(lines[1:2], keep=keep)
+    (message,) = (record.getMessage() for record in caplog.records)
+    assert message.startswith("2 lines ")
+    assert f"({letters})" in message
+    assert repr(lines[1]) in message
     marked = translator.translate(lines, keep=keep, min_score=-1e9)
-    assert marked == [translations[0], *lines[1:]]
+    assert marked == [*translations[:2], *lines[2:]]
     assert translator.translate(lines, keep=keep, min_score=1e9) == lines

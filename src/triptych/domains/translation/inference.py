@@ -127,6 +127,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         request = TranslationRequest(**options)
         if request.keep:
             return translate_kept(self, lines, **{**options, "keep": False})
+        self.name_unread(lines)
         limit = self.settings.max_length - 1  # its end counts
         source = self.vocabulary.source
         usual = [in_usual_case(line, source.count) for line in lines]
@@ -164,20 +165,31 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         *,
         n_parts: int = 1,
     ) -> bool:
-        """Return whether a line is to be written in place of its translations, best first.
-
-        Without `min_score` a line that the model cannot read is named, and translated.
-        """
-        unknown = self.vocabulary.source.unread_share(line) > MOST_UNKNOWN
+        """Return whether a line is to be written in place of its translations, best first."""
         if min_score is None:
-            if unknown:
-                LOG.warning(
-                    "most characters of %r are not in the vocabulary of the model: its translation "
-                    "is a guess (min_score keeps such lines)",
-                    line[:60],
-                )
             return False
-        return unknown or (len(best) > 0 and best[0].score / n_parts < min_score)
+        if self.vocabulary.source.unread_share(line) > MOST_UNKNOWN:
+            return True
+        return len(best) > 0 and best[0].score / n_parts < min_score
+
+    def name_unread(self, lines: Sequence[str]) -> None:
+        """Tell of lines with characters that the model cannot read, where one of these is new."""
+        unread = {line: found for line in lines if (found := self.vocabulary.source.unread(line))}
+        new = dict.fromkeys("".join(unread.values()))
+        if new.keys() <= self._named:
+            return
+        self._named.update(new)
+        LOG.warning(
+            "%s with characters that are not in the vocabulary of the model (%s), the first one "
+            "%r: they are left out or guessed (min_score keeps a line that has little else)",
+            counted(len(unread), "line", "lines"),
+            " ".join([*list(new)[:10], *["..."] * (len(new) > 10)]),
+            next(iter(unread))[:60],
+        )
+
+    @cached_property
+    def _named(self) -> set[str]:
+        return set()
 
     def _joined(self, parts: list[list[Translation]]) -> list[Translation]:
         """Return the n best translations of a line from those of its parts, best first."""

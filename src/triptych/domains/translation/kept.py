@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from triptych.decoding.beams import Hypothesis
     from triptych.domains.translation.inference import TranslationModel
 
+EMOJI = "\u2600-\u27bf\U0001f000-\U0001faff"
 TAG = r"</?[A-Za-z][^<>]*>"
 PIECES = re.compile(
     rf"""(?P<tag>{TAG})
@@ -32,6 +33,7 @@ PIECES = re.compile(
     | \$?\{{\{{?[^{{}}]*\}}?\}}                                # {{name}}, {{{{name}}}}, ${{name}}
     | %(?:\(\w+\)|\d+\$)?[-+#0]*(?:\d+|\*)?(?:\.\d+)?[sdifuxXeEgGc@](?![A-Za-z])
     | &(?:\#?\w+);
+    | [{EMOJI}][{EMOJI}\u200d\ufe0f]*
     | (?<![\w.])[-+]?\d+(?:[.,:/-]\d+)*(?!\w)                  # numbers
     """,
     re.VERBOSE,
@@ -165,6 +167,7 @@ def translate_kept(model: TranslationModel, lines: Sequence[str], **options: Any
             translations[number] = _in_parts(model, line, options)
         else:
             groups[tuple(masked.digits)].append((number, masked))
+    model.name_unread([masked.text for members in groups.values() for _, masked in members])
     for digits, members in groups.items():
         texts = [masked.text for _, masked in members]
         usual = [in_usual_case(text, source.count) for text in texts]
