@@ -20,12 +20,7 @@ from triptych.domains.base import Domain
 from triptych.domains.options import CommandOptions, argument
 from triptych.errors import UserError
 from triptych.files.progress import ProgressLine
-from triptych.files.results import (
-    OutputFolder,
-    check_result_file,
-    json_bytes,
-    write_atomically,
-)
+from triptych.files.results import OutputFolder, check_result_file, json_bytes, write_atomically
 from triptych.tools import configs
 from triptych.tools.complexity import CostOptions
 from triptych.tools.new_run.data import Setting

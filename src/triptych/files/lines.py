@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from triptych.errors import UserError, library
+from triptych.files.folders import named
 
 COMPRESSED: dict[bytes, tuple[str, Callable[[bytes], bytes]]] = {
     b"\x1f\x8b": ("gzip", gzip.decompress),
@@ -100,8 +101,7 @@ def _beside(path: Path) -> str:
     if not path.parent.is_dir():
         return ""
     names = sorted(file.name for file in path.parent.iterdir())
-    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-    return f"; its folder {'holds ' + shown if names else 'is empty'}"
+    return f"; its folder {'holds ' + named(names) if names else 'is empty'}"
 
 
 def split_lines(content: bytes, *, name: str, first: int = 1) -> list[str]:

@@ -60,7 +60,7 @@ def read_in_order(
             _Share(read),  # type: ignore[arg-type]
             batch_sampler=shares,
             num_workers=workers,
-            collate_fn=_unchanged,
+            collate_fn=tuple,  # as it is
             worker_init_fn=_leave_ctrl_c,
             prefetch_factor=CHUNKS_AHEAD if workers else None,
             generator=torch.Generator(),  # not the global one, whose numbers training uses
@@ -92,10 +92,6 @@ class _Share(Generic[Item, Result]):
                 error.add_note(traceback.format_exc())  # its traceback is not sent
                 return results, error
         return results, None
-
-
-def _unchanged(share: Any) -> Any:
-    return share
 
 
 def _leave_ctrl_c(worker: int) -> None:

@@ -10,13 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from triptych.errors import UserError
-from triptych.training.loading.batches import (
-    Items,
-    Ragged,
-    batches_by_length,
-    parts,
-    plan_parts,
-)
+from triptych.training.loading.batches import Items, Ragged, batches_by_length, parts, plan_parts
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
 from triptych.training.loading.packed import release_maps
 

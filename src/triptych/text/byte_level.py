@@ -32,15 +32,13 @@ class BytePairs(TokenizerConfig):
     lossless = True
     min_pieces = 256
 
-    def build(
-        self, lines: Iterable[str], vocabulary_size: int, specials: Sequence[str]
-    ) -> TextTokenizer:
+    def build(self, lines: Iterable[str], size: int, specials: Sequence[str]) -> TextTokenizer:
         bpe = Tokenizer(models.BPE())
         # Splits before spaces and between letters, digits and punctuation, as GPT-2 does.
         bpe.pre_tokenizer = ByteLevel(add_prefix_space=False, use_regex=True)
         bpe.decoder = decoders.ByteLevel()
         trainer = trainers.BpeTrainer(
-            vocab_size=vocabulary_size - len(specials),
+            vocab_size=size - len(specials),
             initial_alphabet=ByteLevel.alphabet(),
             show_progress=False,
         )
@@ -65,32 +63,27 @@ class ReplacedCharacters(TokenizerConfig):
 
     min_pieces: ClassVar[int] = BytePairs.min_pieces
 
-    def build(
-        self, lines: Iterable[str], vocabulary_size: int, specials: Sequence[str]
-    ) -> TextTokenizer:
-        table = {}
-        columns = ("character", "read_as")
+    def build(self, lines: Iterable[str], size: int, specials: Sequence[str]) -> TextTokenizer:
+        table, columns = {}, ("character", "read_as")
         for (before, after), _ in read_columns(Path(self.table).expanduser(), columns):
             if len(before) != 1 or len(after) != 1:
                 raise UserError(
                     f"{self.table} has {before!r} read as {after!r}; expected single characters"
                 )
             table[ord(before)] = after
-        translated = (line.translate(table) for line in lines)
-        plain = self.of.build(translated, vocabulary_size, specials)
-        return plain.reading(table)
+        tokenizer = self.of.build((line.translate(table) for line in lines), size, specials)
+        tokenizer.replaced = table
+        return tokenizer
 
 
 @dataclass(frozen=True)
 class Characters(TokenizerConfig):
     """One token for each Unicode character; those not in the training text are <unk>."""
 
-    def build(
-        self, lines: Iterable[str], vocabulary_size: int, specials: Sequence[str]
-    ) -> TextTokenizer:
+    def build(self, lines: Iterable[str], size: int, specials: Sequence[str]) -> TextTokenizer:
         each = Split(Regex(r"[\s\S]"), "isolated")
         split = pre_tokenizers.Sequence([each, ByteLevel(add_prefix_space=False, use_regex=False)])
-        return _whole_units(split, lines, vocabulary_size, specials)
+        return _whole_units(split, lines, size, specials)
 
 
 @dataclass(frozen=True)
@@ -104,17 +97,15 @@ class Words(TokenizerConfig):
     """Occurrences in the training text from which a word is in the vocabulary. With 1 and a large
     vocabulary no training sentence has <unk>, and the model learns nothing about it."""
 
-    def build(
-        self, lines: Iterable[str], vocabulary_size: int, specials: Sequence[str]
-    ) -> TextTokenizer:
+    def build(self, lines: Iterable[str], size: int, specials: Sequence[str]) -> TextTokenizer:
         split = ByteLevel(add_prefix_space=False, use_regex=True)
-        return _whole_units(split, lines, vocabulary_size, specials, min_count=self.min_count)
+        return _whole_units(split, lines, size, specials, min_count=self.min_count)
 
 
 def _whole_units(
     split: pre_tokenizers.PreTokenizer,
     lines: Iterable[str],
-    vocabulary_size: int,
+    size: int,
     specials: Sequence[str],
     *,
     min_count: int = 1,
@@ -122,9 +113,9 @@ def _whole_units(
     """Learn a tokenizer of the most frequent units that `split` finds, whose letters are bytes."""
     counted = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
     counted.pre_tokenizer = split
-    size = vocabulary_size - len(specials) - 1
+    most = size - len(specials) - 1
     trainer = trainers.WordLevelTrainer(
-        vocab_size=size, min_frequency=min_count, show_progress=False
+        vocab_size=most, min_frequency=min_count, show_progress=False
     )
     counted.train_from_iterator(lines, trainer)
     found = counted.get_vocab()

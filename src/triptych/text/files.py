@@ -56,13 +56,9 @@ class Source(Checked, ABC, Generic[Item]):
             raise UserError(f"the {split} split has no {self.holds}")
         return items
 
-    def drawn_splits(self) -> list[str]:
-        """Return the splits that are drawn from the training items."""
-        return []
-
-    def read_several(self, splits: Iterable[str]) -> dict[str, list[Item]]:
-        """Return the items of each of these splits; drawn ones are read with those of train."""
-        return {split: self.items(split) for split in splits}
+    def train_and_validation(self) -> dict[str, list[Item]]:
+        """Return the items of both splits, and of others that are read with them."""
+        return {split: self.items(split) for split in (TRAIN, "validation")}
 
     def held_out(self) -> list[str]:
         """Return the splits whose items must not be training items; none of artificial data."""
@@ -79,7 +75,7 @@ class Source(Checked, ABC, Generic[Item]):
 
     def read_to_train(self) -> dict[str, list[Item]]:
         """Return the items of train and validation; log the leaks into held-out splits."""
-        read = self.read_several(dict.fromkeys([TRAIN, "validation", *self.drawn_splits()]))
+        read = self.train_and_validation()
         warn_of_leaks(self.leaks(read))
         return read
 
@@ -152,18 +148,15 @@ class TextFilesOfSplits(Source[Item]):
         every = self.read_files("train")
         return (item for item in every if split_by_hash(self.key(item).encode(), shares) == split)
 
-    def drawn_splits(self) -> list[str]:
-        return list(self.shares)
-
-    def read_several(self, splits: Iterable[str]) -> dict[str, list[Item]]:
+    def train_and_validation(self) -> dict[str, list[Item]]:
+        if not self.shares:
+            return super().train_and_validation()
         drawn: dict[str, list[Item]] = {split: [] for split in (TRAIN, *self.shares)}
-        if not self.shares or not {*drawn} <= {*splits}:
-            return super().read_several(splits)
         for item in self.read_files(TRAIN):
             drawn[split_by_hash(self.key(item).encode(), self.shares)].append(item)
         return {
             split: self.filled(split, drawn[split]) if split in drawn else self.items(split)
-            for split in splits
+            for split in dict.fromkeys([TRAIN, "validation", *self.shares])
         }
 
     @abstractmethod

@@ -36,13 +36,11 @@ class TokenizerConfig(Checked, ABC):
     """Smallest vocabulary in tokens, without the special ids."""
 
     @abstractmethod
-    def build(
-        self, lines: Iterable[str], vocabulary_size: int, specials: Sequence[str]
-    ) -> TextTokenizer:
+    def build(self, lines: Iterable[str], size: int, specials: Sequence[str]) -> TextTokenizer:
         """Learn a tokenizer from lines of text.
 
-        vocabulary_size: maximum number of ids, special ids included; a small text gives fewer.
-        specials: names of the special ids.
+        size: maximum number of ids, special ids included; a small text gives fewer. specials: names
+        of the special ids.
         """
 
 
@@ -62,28 +60,22 @@ class TextTokenizer:
     ) -> None:
         self._tokenizer = tokenizer
         self.specials = tuple(specials)
-        self._replaced = dict(replaced or {})
-
-    def reading(self, replaced: Mapping[int, str]) -> TextTokenizer:
-        """Return this tokenizer for text in which these code points are replaced first."""
-        return TextTokenizer(self._tokenizer, self.specials, replaced)
+        self.replaced = dict(replaced or {})
 
     @classmethod
     def from_json(cls, text: str, specials: Sequence[str]) -> TextTokenizer:
         """Return the tokenizer that `to_json` serialized; specials: of its domain."""
         plain = json.loads(text)
-        if REPLACED not in plain:
-            return cls(Tokenizer.from_str(text), specials)
-        before, after = plain[REPLACED]
+        before, after = plain.get(REPLACED, ("", ""))
         replaced = dict(zip(map(ord, before), after, strict=True))
-        return cls(Tokenizer.from_str(plain["tokenizer"]), specials, replaced)
+        return cls(Tokenizer.from_str(plain["tokenizer"] if before else text), specials, replaced)
 
     def to_json(self) -> str:
         """Return the tokenizer without its special ids as one string, for the checkpoint."""
         tokenizer = self._tokenizer.to_str()
-        if not self._replaced:
+        if not self.replaced:
             return tokenizer
-        replaced = ["".join(map(chr, self._replaced)), "".join(self._replaced.values())]
+        replaced = ["".join(map(chr, self.replaced)), "".join(self.replaced.values())]
         return json.dumps({REPLACED: replaced, "tokenizer": tokenizer}, ensure_ascii=False)
 
     def to_tokenizer_json(self) -> dict[str, Any]:
@@ -91,7 +83,7 @@ class TextTokenizer:
 
         Raises UserError for a tokenizer that it cannot describe.
         """
-        if self._replaced:
+        if self.replaced:
             raise UserError(
                 "the tokenizer replaces characters before it reads a text, which a tokenizer file "
                 "cannot say; expected --format safetensors"
@@ -167,7 +159,7 @@ class TextTokenizer:
         In a longer text the last word may have other ids, as it may go on.
         """
         assert self._tokenizer.pre_tokenizer is not None
-        text = text.translate(self._replaced)
+        text = text.translate(self.replaced)
         words = self._tokenizer.pre_tokenizer.pre_tokenize_str(text)
         start = words[-1][1][0] if words else 0
         return self.encode(text[:start]), text[start:].encode()
@@ -204,7 +196,7 @@ class TextTokenizer:
 
         Byte-level BPE writes every character, but those that it has not were rare in the training.
         """
-        text = character.translate(self._replaced)
+        text = character.translate(self.replaced)
         if self._tokenizer.normalizer is not None:
             text = self._tokenizer.normalizer.normalize_str(text)
         return all(each in self.characters or each == " " for each in text)
@@ -235,7 +227,7 @@ class TextTokenizer:
 
     def encode_batch(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of each line, without special ids."""
-        lines, first = [line.translate(self._replaced) for line in lines], len(self.specials)
+        lines, first = [line.translate(self.replaced) for line in lines], len(self.specials)
         encodings = self._tokenizer.encode_batch_fast(lines, add_special_tokens=False)
         return [[first + piece for piece in encoding.ids] for encoding in encodings]
 

@@ -31,10 +31,8 @@ class WordPiece(TokenizerConfig):
     lowercase: bool = True
     """Whether capital letters, and accents of Latin and Greek letters, are removed."""
 
-    def build(
-        self, lines: Iterable[str], vocabulary_size: int, specials: Sequence[str]
-    ) -> TextTokenizer:
-        lines, size = list(lines), vocabulary_size - len(specials)
+    def build(self, lines: Iterable[str], size: int, specials: Sequence[str]) -> TextTokenizer:
+        lines, size = list(lines), size - len(specials)
         # The library numbers letters that continue a word in a random order, which also decides
         # between equally frequent pieces; named beforehand, they keep their order.
         letters = [name for name in self._learn(lines, 0, []) if name.startswith(CONTINUES)]

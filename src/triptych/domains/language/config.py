@@ -61,8 +61,4 @@ class Config(RunSettings):
             )
 
     def model_settings(self) -> LanguageSettings:
-        return LanguageSettings(
-            self.model,
-            self.task,
-            max_length=self.data.max_length,
-        )
+        return LanguageSettings(self.model, self.task, max_length=self.data.max_length)

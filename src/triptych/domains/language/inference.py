@@ -19,7 +19,7 @@ from triptych.domains.language.domain import (
     LanguageScoreRequest,
 )
 from triptych.domains.language.model import SEP, SPECIALS, LanguageSettings, Scored, Vocabulary
-from triptych.domains.language.sources import Labelled, Loaded, filled
+from triptych.domains.language.sources import Labelled, filled, in_memory
 from triptych.domains.language.tasks.labelled import LabelledTask
 from triptych.domains.options import counted
 from triptych.errors import UserError
@@ -98,8 +98,8 @@ class LanguageModel(TaskScores, TrainedModel):
         self.check_evaluation(request)
         settings, task = self.data_settings, self.settings.task
         split, limit, most = request.split, request.limit, self.settings.max_length
-        source = Loaded(source_to_score(settings.source, split, request.data))
-        trained_on = Loaded(settings.source)
+        source = in_memory(source_to_score(settings.source, split, request.data))
+        trained_on = in_memory(settings.source)
         items = source.items(split)
         leak = trained_on.leak(split, items)
         lines = chain.from_iterable(map(source.compared, items))

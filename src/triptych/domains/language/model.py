@@ -80,10 +80,7 @@ class ModelConfig:
             parts.input_positions(raster((max_length,))),
             parts.decoder((max_length,)),
             CategoricalHead(
-                parts.d_model,
-                vocabulary,
-                bias=self.output_bias,
-                weight=embedding.table.weight,
+                parts.d_model, vocabulary, bias=self.output_bias, weight=embedding.table.weight
             ),
             d_model=parts.d_model,
             dropout=parts.dropout,

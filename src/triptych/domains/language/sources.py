@@ -5,7 +5,8 @@ A source is a frozen dataclass that settings name by class path; a new kind is a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import copy
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -23,34 +24,17 @@ class Source(files.Source[Any]):
     """Text of a run. A task says which kind it reads, such as `TextSource`."""
 
 
-class Loaded(Source):
-    """Another source whose splits are kept in memory, each read once."""
+def in_memory(source: Source, read: Mapping[str, list[Any]] | None = None) -> Source:
+    """Return a source that keeps the items of its splits, each read once; read: some of them."""
+    copied, kept = copy.copy(source), dict(read or {})
 
-    def __init__(self, source: files.Source[Any]) -> None:
-        self.source = source
-        self.holds, self.compares = source.holds, source.compares  # type: ignore[misc]
-        self._items: dict[str, list[Any]] = {}
+    def items(split: str) -> list[Any]:
+        if split not in kept:
+            kept[split] = list(source.read(split))
+        return kept[split]
 
-    def splits(self) -> list[str]:
-        return self.source.splits()
-
-    def read(self, split: str) -> list[Any]:
-        if split not in self._items:
-            self._items[split] = list(self.source.read(split))
-        return self._items[split]
-
-    def read_several(self, splits: Iterable[str]) -> dict[str, list[Any]]:
-        self._items |= self.source.read_several(splits)
-        return self._items
-
-    def drawn_splits(self) -> list[str]:
-        return self.source.drawn_splits()
-
-    def held_out(self) -> list[str]:
-        return self.source.held_out()
-
-    def compared(self, item: Any) -> Iterable[str]:
-        return self.source.compared(item)
+    object.__setattr__(copied, "read", items)  # of a frozen dataclass
+    return copied
 
 
 class TextSource(Source):

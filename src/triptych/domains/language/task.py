@@ -14,7 +14,7 @@ from torch import Tensor
 from triptych.domains.language.config import Config
 from triptych.domains.language.inference import TaskScores
 from triptych.domains.language.model import SPECIALS, Vocabulary
-from triptych.domains.language.sources import Loaded
+from triptych.domains.language.sources import in_memory
 from triptych.text.batches import Examples, evaluation_batches, training_batches
 from triptych.training.engine.module import TrainingModule
 from triptych.training.engine.objective import Predictions
@@ -76,8 +76,7 @@ def prepare(
 ) -> tuple[LanguageTrainingModule, ResumableLoader, FixedBatches]:
     """Return the training module and both loaders; of a vocabulary given the tokenizer is used."""
     data, task = config.data, config.task
-    source = Loaded(data.source)
-    source.read_to_train()
+    source = in_memory(data.source, data.source.read_to_train())
     if vocabulary is None:
         tokenizer = data.tokenizer.build(task.texts(source), data.vocabulary_size, SPECIALS)
     else:

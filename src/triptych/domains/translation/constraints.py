@@ -43,9 +43,9 @@ class TokenConstraints:
         """First tokens of each translation, and the bytes of the prefix after them."""
         if prefix and not tokenizer.can_write(prefix):
             raise UserError(f"the vocabulary of the model cannot write the prefix {prefix!r}")
-        if not _may_come(wanted, self.stem):
-            raise UserError(_repeats("prefix", prefix, wanted))
-        self.phrases = [_variants(wanted, each, tokenizer, language) for each in wanted.phrases]
+        if not self._may_come(self.stem):
+            raise self._repeats("prefix", prefix)
+        self.phrases = [self._variants(each, language) for each in wanted.phrases]
         """All sequences of tokens that count as each required phrase."""
         self.n_tokens = len(tokenizer.encode(prefix))
         """Tokens of the prefix and of the phrases that are not in it."""
@@ -79,33 +79,27 @@ class TokenConstraints:
         """Return the required phrases; None if there are none."""
         return RequiredPhrases(self.phrases, device) if self.phrases else None
 
+    def _variants(self, phrase: str, language: str) -> list[list[int]]:
+        """Return the sequences of tokens that count as a phrase."""
+        text, tokenizer = phrase.strip(), self.tokenizer
+        prefixes = {"": []} if language in NO_SPACES else {" ": [], "": [BEGIN]}
+        known = {space: begin for space, begin in prefixes.items() if tokenizer.knows(space + text)}
+        if not known:
+            raise UserError(
+                f"the vocabulary of the model cannot write the required phrase {phrase!r}"
+            )
+        every = (begin + tokenizer.encode(space + text) for space, begin in known.items())
+        if not (variants := list(filter(self._may_come, every))):
+            raise self._repeats("the required phrase", phrase)
+        return variants
 
-def _repeats(what: str, text: str, wanted: TranslationRequest) -> str:
-    run = f"a run of {wanted.no_repeat_ngram} tokens, which no_repeat_ngram forbids"
-    return f"{what} {text!r} repeats {run}"
+    def _may_come(self, tokens: Sequence[int]) -> bool:
+        """Whether no run of tokens occurs twice that may occur once only."""
+        if (n := self.wanted.no_repeat_ngram) is None:
+            return True
+        runs = [tuple(tokens[start : start + n]) for start in range(len(tokens) - n + 1)]
+        return len(set(runs)) == len(runs)
 
-
-def _variants(
-    wanted: TranslationRequest, phrase: str, tokenizer: TextTokenizer, language: str
-) -> list[list[int]]:
-    """Return the sequences of tokens that count as a phrase."""
-    text = phrase.strip()
-    prefixes: dict[str, list[int]] = {" ": [], "": [BEGIN]}
-    if language in NO_SPACES:
-        prefixes = {"": []}
-    known = {space: before for space, before in prefixes.items() if tokenizer.knows(space + text)}
-    if not known:
-        raise UserError(f"the vocabulary of the model cannot write the required phrase {phrase!r}")
-    variants = [before + tokenizer.encode(space + text) for space, before in known.items()]
-    variants = [tokens for tokens in variants if _may_come(wanted, tokens)]
-    if not variants:
-        raise UserError(_repeats("the required phrase", phrase, wanted))
-    return variants
-
-
-def _may_come(wanted: TranslationRequest, tokens: Sequence[int]) -> bool:
-    """Whether no run of tokens occurs twice that may occur once only."""
-    if (n := wanted.no_repeat_ngram) is None:
-        return True
-    runs = [tuple(tokens[start : start + n]) for start in range(len(tokens) - n + 1)]
-    return len(set(runs)) == len(runs)
+    def _repeats(self, what: str, text: str) -> UserError:
+        run = f"a run of {self.wanted.no_repeat_ngram} tokens, which no_repeat_ngram forbids"
+        return UserError(f"{what} {text!r} repeats {run}")

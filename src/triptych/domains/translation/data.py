@@ -25,7 +25,6 @@ from triptych.training.loading.packed import Pack
 if TYPE_CHECKING:
     from triptych.domains.translation.config import DataConfig
 
-
 LOG = logging.getLogger(__name__)
 
 
@@ -101,13 +100,26 @@ def read_training_data(
                 f"data.packed {config.packed} has another vocabulary than the checkpoint whose "
                 "weights the run starts with"
             )
-        validation = _unpacked(config.packed)
+        held_out = read_pack(config.packed, "validation")[1]
+        sides = ((tokenizers.source, held_out.sources), (tokenizers.target, held_out.targets))
+        texts = (side.decode_batch(row.tolist() for row in rows) for side, rows in sides)
+        validation = list(zip(*texts, strict=True))
     else:
         read = config.source.read_to_train()
         if config.source.held_out() and len(looks := table(read)) > N_USUAL:
             LOG.warning("what the data look like:\n%s", "\n".join(looks))
         validation, pairs = read["validation"], [*read.pop("train"), *config.more_pairs()]
-        tokenizers, encoded, left_out = _encoded(config, pairs, vocabulary)
+        filled = list(filter(all, pairs))  # with text on both sides
+        left_out = len(pairs) - len(filled)
+        if vocabulary is None:
+            tokenizers = learn_vocabulary(config, filled)
+        else:
+            tokenizers = Tokenizers.from_plain(vocabulary)
+            print(
+                "the vocabulary is the checkpoint's; the settings of data do not apply to it",
+                file=sys.stderr,
+            )
+        encoded = EncodedPairs.of(filled, tokenizers)
 
     if not len(encoded):
         raise UserError(f"no training pair is left: {left_out:,} with an empty side")
@@ -121,23 +133,6 @@ def read_training_data(
     return tokenizers, loader, validation
 
 
-def _encoded(
-    config: DataConfig, read: list[Pair], vocabulary: dict[str, Any] | None
-) -> tuple[Tokenizers, EncodedPairs, int]:
-    """Return the vocabulary, the training pairs and the number of pairs with an empty side."""
-    pairs = list(filter(all, read))  # with text on both sides
-    left_out = len(read) - len(pairs)
-    if vocabulary is None:
-        tokenizers = learn_vocabulary(config, pairs)
-    else:
-        tokenizers = Tokenizers.from_plain(vocabulary)
-        print(
-            "the vocabulary is the checkpoint's; the settings of data do not apply to it",
-            file=sys.stderr,
-        )
-    return tokenizers, EncodedPairs.of(pairs, tokenizers), left_out
-
-
 def learn_vocabulary(config: DataConfig, pairs: Sequence[Pair]) -> Tokenizers:
     """Return the vocabulary of the settings, learnt from these pairs."""
     return Tokenizers.train(
@@ -147,14 +142,6 @@ def learn_vocabulary(config: DataConfig, pairs: Sequence[Pair]) -> Tokenizers:
         vocabulary_size=config.vocabulary_size,
         shared=config.shared_vocabulary,
     )
-
-
-def _unpacked(folder: str) -> list[Pair]:
-    """Return the validation pairs of a pack."""
-    tokenizers, encoded, _ = read_pack(folder, "validation")
-    sources = tokenizers.source.decode_batch(row.tolist() for row in encoded.sources)
-    targets = tokenizers.target.decode_batch(row.tolist() for row in encoded.targets)
-    return list(zip(sources, targets, strict=True))
 
 
 def read_pack(folder: str, split: str) -> tuple[Tokenizers, EncodedPairs, int]:

@@ -6,8 +6,9 @@ import copy
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from triptych.core.models.encoder_decoder import SequenceToSequence
@@ -43,12 +44,7 @@ from triptych.domains.translation.model import (
     primary_subtag,
 )
 from triptych.domains.translation.quality import N_USUAL, table
-from triptych.domains.translation.search import (
-    one_line,
-    sample_sources,
-    search_sources,
-    split_long,
-)
+from triptych.domains.translation.search import one_line, sample_sources, search_sources, split_long
 from triptych.errors import UserError
 from triptych.files.lines import read_input_lines
 from triptych.files.results import OutputFolder, json_bytes
@@ -252,8 +248,8 @@ class TranslationModel(LikelihoodScores, TrainedModel):
             else:
                 yield number, result.best
         if doubtful:
-            for number, result in search_sources(self.double_model, doubtful, request, constraints):
-                yield number, result.best
+            again = search_sources(self.double_model, doubtful, request, constraints)
+            yield from ((number, result.best) for number, result in again)
 
     def texts(self, found: Sequence[Sequence[Hypothesis]]) -> list[list[str]]:
         """Return each hypothesis of `search` as one line; an empty one for a blank line."""
@@ -277,10 +273,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         self.needs_one_model("attention weights")
         model = self.full_model
         check_layer_and_head(
-            layer,
-            head,
-            n_layers=model.n_layers,
-            n_heads=self.settings.model.transformer.n_heads,
+            layer, head, n_layers=model.n_layers, n_heads=self.settings.model.transformer.n_heads
         )
         for line, best in zip(lines, self.search(lines, beam=beam), strict=True):
             if best:
@@ -328,22 +321,14 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         pairs = corpus.items(split)[: request.limit]
         leak = trained_on.source.leak(split, pairs)
         max_tokens = min(MAX_SCORING_TOKENS, trained_on.max_tokens)
-        totals = sum_scores(
-            self.model,
-            self.score,
-            evaluation_batches(EncodedPairs.of(pairs, self.vocabulary), max_tokens),
-        )
-        sources = [source for source, _ in pairs]
-        references = [target for _, target in pairs]
+        words = self.vocabulary
+        batches = evaluation_batches(EncodedPairs.of(pairs, words), max_tokens)
+        totals = sum_scores(self.model, self.score, batches)
+        sources, references = zip(*pairs, strict=True)
+        search = {each.name: getattr(request, each.name) for each in fields(SearchOptions)}
+        size = request.batch_size or TranslationRequest.batch_size
         started = time.perf_counter()
-        found = self.search(
-            sources,
-            beam=request.beam,
-            length_penalty=request.length_penalty,
-            no_repeat_ngram=request.no_repeat_ngram,
-            batch_size=request.batch_size or TranslationRequest.batch_size,
-            progress=progress,
-        )
+        found = self.search(sources, progress=progress, batch_size=size, **search)
         seconds = time.perf_counter() - started
         translations = [best[0] for best in self.texts(found)]
         scores, about_scores = score_translations(
@@ -353,27 +338,20 @@ class TranslationModel(LikelihoodScores, TrainedModel):
             papers_language=corpus.target_language,
             targets=corpus.targets,
         )
-        samples = list(zip(sources, references, translations, strict=True))
+        samples = zip(sources, references, translations, strict=True)
         summaries = corpus.targets == "summaries"
         details: dict[str, Any] = {
             **about_scores,
-            "search": {
-                "beam": request.beam,
-                "length_penalty": str(LengthPenalty.parse(request.length_penalty)),
-                "no_repeat_ngram": request.no_repeat_ngram,
-            },
+            "search": search | {"length_penalty": str(LengthPenalty.parse(request.length_penalty))},
             "dtype": self.dtype,
             "sentences_per_second": len(pairs) / seconds,
-            "vocabulary": {
-                "source": len(self.vocabulary.source),
-                "target": len(self.vocabulary.target),
-            },
+            "vocabulary": {"source": len(words.source), "target": len(words.target)},
             "tokens": int(totals["tokens"]),
             **(leak.details() if leak else {}),
             **known_entropy(corpus),
             "samples": [
                 {"source": source, "reference": reference, "translation": translation}
-                for source, reference, translation in samples[:SAMPLE_ROWS]
+                for source, reference, translation in islice(samples, SAMPLE_ROWS)
             ],
             "hypotheses": translations,
             **({"looks": looks} if len(looks := table({split: pairs})) > N_USUAL else {}),

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from triptych.domains.translation import render
@@ -41,8 +42,6 @@ PIECES = re.compile(
 STAND_INS = "42356789"
 """Digits that stand for pieces, the first one first: small ones are in the training of most models,
 and 1 is an article in many languages."""
-
-
 IDEOGRAM = "\u3040-\u30ff\u3400-\u9fff"
 WORD = re.compile(rf"[{IDEOGRAM}]|[^\W{IDEOGRAM}]+|[^\w\s]")
 
@@ -217,31 +216,22 @@ def _aligned(model: TranslationModel, text: str, best: Hypothesis) -> list[Align
     sources = _words(text, attended.source_pieces)
     words = []
     for (start, end), rows in _words(attended.translation, attended.target_pieces):
-        weights = [
-            sum(attended.cross[row][column] for row in rows for column in columns)
-            for _, columns in sources
-        ]
-        best_word = max(range(len(weights)), key=weights.__getitem__, default=None)
-        if best_word is not None:
-            words.append(Aligned(start, end, sources[best_word][0][0]))
+        weights = [sum(attended.cross[row][k] for row in rows for k in keys) for _, keys in sources]
+        if weights:
+            words.append(Aligned(start, end, sources[weights.index(max(weights))][0][0]))
     return words
 
 
 def _words(text: str, pieces: Sequence[str]) -> list[tuple[tuple[int, int], list[int]]]:
     """Return the place of each word of a text, and the numbers of its pieces."""
-    ends, at = [], 0
-    for piece in pieces:
-        ends.append(at := at + len(piece))
-    return [
-        (
-            found.span(),
-            [
-                number
-                for number, end in enumerate(ends)
-                if end > found.start()
-                and end - len(pieces[number]) < found.end()
-                and end <= len(text)
-            ],
-        )
-        for found in WORD.finditer(text)
-    ]
+    ends = list(accumulate(map(len, pieces)))
+    words = []
+    for found in WORD.finditer(text):
+        start, stop = found.span()
+        within = [
+            number
+            for number, (piece, end) in enumerate(zip(pieces, ends, strict=True))
+            if start < end <= len(text) and end - len(piece) < stop
+        ]
+        words.append(((start, stop), within))
+    return words

@@ -85,9 +85,7 @@ class Architecture(ABC):
     """Settings of the model by name that this kind has with one value alone."""
 
     @abstractmethod
-    def build(
-        self, model: ModelConfig, source_vocabulary: int, target_vocabulary: int
-    ) -> SequenceToSequence:
+    def build(self, model: ModelConfig, source: int, target: int) -> SequenceToSequence:
         """Make a model with initial weights for vocabularies of these sizes, in tokens."""
 
     def check(self, model: ModelConfig) -> None:
@@ -105,13 +103,11 @@ class Architecture(ABC):
 class EncoderAndDecoder(Architecture):
     """An encoder of the source, which the decoder of the target reads (Vaswani et al. 2017)."""
 
-    def build(
-        self, model: ModelConfig, source_vocabulary: int, target_vocabulary: int
-    ) -> EncoderDecoder:
+    def build(self, model: ModelConfig, source: int, target: int) -> EncoderDecoder:
         return EncoderDecoder(
             model.transformer,
-            source_vocabulary=source_vocabulary,
-            target_vocabulary=target_vocabulary,
+            source_vocabulary=source,
+            target_vocabulary=target,
             share_embeddings=model.share_embeddings,
             n_decoder_layers=model.n_decoder_layers,
             max_offset=model.max_offset,
@@ -131,14 +127,9 @@ class OneDecoder(Architecture):
         "max_offset": 0,
     }
 
-    def build(
-        self, model: ModelConfig, source_vocabulary: int, target_vocabulary: int
-    ) -> JointDecoder:
+    def build(self, model: ModelConfig, source: int, target: int) -> JointDecoder:
         return JointDecoder(
-            model.transformer,
-            vocabulary=target_vocabulary,
-            padding=PAD,
-            source_loss=self.source_loss,
+            model.transformer, vocabulary=target, padding=PAD, source_loss=self.source_loss
         )
 
 
@@ -164,12 +155,10 @@ class Recurrent(Architecture):
         "transformer.n_heads": 1,
     }
 
-    def build(
-        self, model: ModelConfig, source_vocabulary: int, target_vocabulary: int
-    ) -> RecurrentEncoderDecoder:
+    def build(self, model: ModelConfig, source: int, target: int) -> RecurrentEncoderDecoder:
         return RecurrentEncoderDecoder(
-            source_vocabulary=source_vocabulary,
-            target_vocabulary=target_vocabulary,
+            source_vocabulary=source,
+            target_vocabulary=target,
             d_model=model.transformer.d_model,
             n_layers=model.transformer.n_layers,
             dropout=model.transformer.dropout,
@@ -213,8 +202,8 @@ class ModelConfig(Checked):
         super().__post_init__()
         self.architecture.check(self)
 
-    def build(self, source_vocabulary: int, target_vocabulary: int) -> SequenceToSequence:
-        return self.architecture.build(self, source_vocabulary, target_vocabulary)
+    def build(self, source: int, target: int) -> SequenceToSequence:
+        return self.architecture.build(self, source, target)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from triptych.config.schema import to_plain
 from triptych.domains.translation.data import EncodedPairs, learn_vocabulary
-from triptych.domains.translation.model import Tokenizers
 from triptych.domains.translation.sources import Pair
 from triptych.errors import UserError
 from triptych.files.progress import display
@@ -28,8 +27,9 @@ CHUNK = 10_000
 def pack(config: Config, writer: PackWriter) -> str:
     """Write the training and validation pairs as ids; return a sentence about them.
 
-    Text files are read one after the other, so that the largest file has to fit into memory. Raises
-    UserError for a tokenizer whose ids do not give every text back.
+    Training pairs with an empty side are left out. Text files are read one after the other, so that
+    the largest file has to fit into memory. Raises UserError for a tokenizer whose ids do not give
+    every text back.
     """
     data = config.data
     if not data.tokenizer.lossless:
@@ -39,9 +39,18 @@ def pack(config: Config, writer: PackWriter) -> str:
         )
     filled = filter(all, _read(data, "train"))
     tokenizers = learn_vocabulary(data, list(islice(filled, VOCABULARY_PAIRS)))
+    dtype = np.min_scalar_type(max(len(tokenizers.source), len(tokenizers.target)))
     counts = {}
     for split in ("train", "validation"):
-        read, written = _write(writer, split, _read(data, split), tokenizers)
+        progress, rest, read, written = display(f"{split} pairs"), _read(data, split), 0, 0
+        while chunk := list(islice(rest, CHUNK)):
+            read += len(chunk)
+            chosen = list(filter(all, chunk)) if split == "train" else chunk
+            encoded = EncodedPairs.of(chosen, tokenizers, dtype)
+            writer.append_ragged(f"{split}.sources", encoded.sources)
+            writer.append_ragged(f"{split}.targets", encoded.targets)
+            written += len(chosen)
+            progress(read, 0)
         counts[split] = {"pairs": written, "empty": read - written}
     writer.finish(
         {
@@ -54,30 +63,5 @@ def pack(config: Config, writer: PackWriter) -> str:
     return f"{counts['train']['pairs']:,} training pairs; {tokenizers}"
 
 
-def _read(data: DataConfig, split: str) -> Iterable[Pair]:
-    pairs = data.source.read(split)
-    return chain(pairs, data.more_pairs()) if split == "train" else pairs
-
-
-def _write(
-    writer: PackWriter,
-    split: str,
-    pairs: Iterable[Pair],
-    tokenizers: Tokenizers,
-) -> tuple[int, int]:
-    """Write the pairs of a split, of the training only those without an empty side.
-
-    Returns the number of pairs read and written.
-    """
-    progress = display(f"{split} pairs")
-    dtype = np.min_scalar_type(max(len(tokenizers.source), len(tokenizers.target)))
-    rest, read, written = iter(pairs), 0, 0
-    while chunk := list(islice(rest, CHUNK)):
-        read += len(chunk)
-        chosen = list(filter(all, chunk)) if split == "train" else chunk
-        encoded = EncodedPairs.of(chosen, tokenizers, dtype)
-        writer.append_ragged(f"{split}.sources", encoded.sources)
-        writer.append_ragged(f"{split}.targets", encoded.targets)
-        written += len(chosen)
-        progress(read, 0)
-    return read, written
+def _read(data: DataConfig, split: str) -> Iterator[Pair]:
+    return chain(data.source.read(split), data.more_pairs() if split == "train" else ())

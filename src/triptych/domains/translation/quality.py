@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from triptych.domains.translation.sources import Pair
 from triptych.files.leaks import Digests
+from triptych.files.progress import aligned
 
 LOOKED_AT = 20_000
 """Pairs, evenly spaced, whose languages are compared."""
@@ -35,11 +36,8 @@ def table(splits: Mapping[str, Sequence[Pair]]) -> list[str]:
         if name == names[0] or any(numbers):
             numbers += [sum(numbers)] * several
             rows.append([name, *(f"{number:,}" for number in numbers)])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
-    ]
-    return [*lines, *(f"{split}: {told}" for split in splits for told in _order(splits[split]))]
+    odd = (f"{split}: {told}" for split in splits for told in _order(splits[split]))
+    return [*aligned(rows, right_from=1), *odd]
 
 
 def _counts(pairs: Sequence[Pair]) -> dict[str, int]:

@@ -13,11 +13,7 @@ from torch import Tensor
 
 from triptych.core.heads import at_least_float32
 from triptych.domains.translation.config import Config
-from triptych.domains.translation.data import (
-    Batch,
-    EncodedPairs,
-    read_training_data,
-)
+from triptych.domains.translation.data import Batch, EncodedPairs, read_training_data
 from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.metrics import LikelihoodScores, score_translations
 from triptych.domains.translation.model import Tokenizers
@@ -90,8 +86,7 @@ class TranslationTrainingModule(LikelihoodScores, TrainingModule):
     def generation_metrics(self) -> dict[str, float]:
         if not self.generated_pairs:
             return {}
-        sources = [source for source, _ in self.generated_pairs]
-        references = [target for _, target in self.generated_pairs]
+        sources, references = zip(*self.generated_pairs, strict=True)
         data = self.config.data
         model = self._in_use()
 

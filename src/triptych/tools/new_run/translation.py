@@ -66,7 +66,8 @@ def describe(options: TranslationNewRunOptions) -> Description:
     source = _source(found, languages, {name: share.value for name, share in shares.items()})
     facts = [f"direction: from {found.sides[0]} to {found.sides[1]}"]
     facts += _facts(found.sides, languages, pairs, full)
-    read = source.read_several(source.splits())
+    read = source.train_and_validation()
+    read = {split: read.get(split) or source.items(split) for split in source.splits()}
     facts += map(str, source.leaks(read))
     if splits := [split for split in source.file_splits() if split != "train"]:
         facts.append(f"splits with pairs of their own: {', '.join(splits)}")

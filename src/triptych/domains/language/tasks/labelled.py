@@ -272,14 +272,11 @@ class Classification(LabelledTask):
 
 
 @dataclass(frozen=True)
-class Entailment(LabelledTask):
+class Entailment(Classification):
     """Predict the relation of a text to a second one, which are read as one row in this order."""
 
     n_texts = range(2, 3)
     wanted = "two texts and a label"
-
-    def rows(self, texts: Sequence[str]) -> list[tuple[str, ...]]:
-        return [tuple(texts)]
 
 
 @dataclass(frozen=True)
