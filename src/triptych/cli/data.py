@@ -48,18 +48,18 @@ def names() -> list[str]:
     return [*catalogue.read(), *recipes.names()]
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(arguments: Sequence[str]) -> None:
     """List the data sets, download one or run a recipe; raises UserError."""
     if arguments[:1] == ["make"] and len(arguments) > 1 and not arguments[1].startswith("-"):
         folder = recipes.make(arguments[1], arguments[2:])
         print(f"{folder}: {recipes.PROVENANCE} says how its files were made", file=sys.stderr)
-        return 0
+        return
     options = read_options("data", arguments or ["--help"])
     if options.action == "make" or (options.action == "list") != (options.name is None):
         raise UserError("expected data list, data fetch NAME, or data make NAME [OPTIONS]")
     if options.action == "list":
         print_list()
-        return 0
+        return
     data = catalogue.find(options.name)
 
     from triptych.tools.download.fetch import fetch
@@ -70,7 +70,6 @@ def run(arguments: Sequence[str]) -> int:
     outcome = f"{len(fetched)} files fetched" if fetched else "all files are there already"
     print(f"{folder}: {outcome}; terms of use: {data.terms}", file=sys.stderr)
     print(data.command(folder))
-    return 0
 
 
 def print_list() -> None:

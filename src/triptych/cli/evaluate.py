@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from triptych.training.engine.evaluate import Evaluation
 
 
-def run(domain: Domain, arguments: Sequence[str]) -> int:
+def run(domain: Domain, arguments: Sequence[str]) -> None:
     """Score a checkpoint and print the metrics; raises UserError for bad input."""
     options = read_options("evaluate", arguments, domain)
     files = result_paths(options)
@@ -62,7 +62,6 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     print_metrics(result)
     for line in options.report(result):
         print(line)
-    return 0
 
 
 def score(model: TrainedModel, options: EvaluateOptions, what: str) -> Evaluation:

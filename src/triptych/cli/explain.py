@@ -22,11 +22,11 @@ def names() -> list[str]:
     return [*descriptions(), ALL]
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(arguments: Sequence[str]) -> None:
     """Draw figures into a folder, or print a text; raises UserError before any file is written."""
     if not arguments:
         print(*aligned([*descriptions().items()]), sep="\n")
-        return 0
+        return
 
     options = read_options("explain", arguments)
     name = options.name
@@ -57,4 +57,3 @@ def run(arguments: Sequence[str]) -> int:
             print(content.decode(), end="")
         else:
             print(out.write(figure.file, content), file=sys.stderr)
-    return 0

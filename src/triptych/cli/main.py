@@ -29,9 +29,9 @@ class Command:
     """A command.
 
     Its module, or an object in it, has a function `run`, which takes the words that follow, with
-    `needs_domain` after the domain, and returns the exit code. It also has the class of the
-    options, `Options`, where no domain has one. Where a name out of a list can follow, a function
-    `names` returns the list.
+    `needs_domain` after the domain. It also has the class of the options, `Options`, where no
+    domain has one; or the object is such a class, whose method `run` does the work. Where a name
+    out of a list can follow, a function `names` returns the list.
     """
 
     name: str
@@ -51,6 +51,14 @@ class Command:
         """Import the module and return it, or its object."""
         return resolve_name(self.place or f"triptych.cli.{self.name.replace('-', '_')}")
 
+    def run(self, words: list[str]) -> None:
+        """Run a command without a domain."""
+        found = self.load()
+        if isinstance(found, type):  # its options
+            resolve_name("triptych.cli.options:read_options")(self.name, words).run()
+        else:
+            found.run(words)
+
     @property
     def options(self) -> str:
         """Attribute of a domain with the class of the options, where they are not its settings."""
@@ -68,80 +76,48 @@ class Command:
 COMMANDS = {
     command.name: command
     for command in (
-        Command(
-            "train", "DOMAIN --config FILE",
-            "train a model; every setting of the file is an option too", has_settings=True,
-        ),
-        Command(
-            "new-run", "DOMAIN --data DIR --out F",
-            "look at your data and write a settings file for them",
-            place="triptych.cli.train:NewRun",
-        ),
-        Command(
-            "pack", "DOMAIN --config F --out FOLDER",
-            "write data larger than memory into files for training",
-            has_settings=True, place="triptych.cli.train:Pack",
-        ),
-        Command(
-            "evaluate", "DOMAIN --checkpoint FILE",
-            "score a checkpoint on a held-out split",
-        ),
-        Command(
-            "translate", "--checkpoint FILE",
-            "translate lines from standard input to standard output",
-        ),
-        Command(
-            "sample", "DOMAIN --checkpoint FILE",
-            "sample into a folder", place="triptych.cli.models:SAMPLE",
-        ),
-        Command(
-            "attention", "DOMAIN --checkpoint FILE",
-            "draw attention weights", place="triptych.cli.models:ATTENTION",
-        ),
-        Command(
-            "pretrained", "[NAME]",
-            "list the models shipped with Triptych, or describe one",
-            needs_domain=False, place="triptych.cli.shipped:Pretrained",
-        ),
-        Command(
-            "configs", "[DOMAIN | DOMAIN/NAME]",
-            "list the settings files shipped with Triptych, or print one",
-            needs_domain=False, place="triptych.cli.shipped:Configs",
-        ),
-        Command(
-            "data", "list | fetch NAME | make NAME",
-            "list data sets and recipes, download one or run one", needs_domain=False,
-        ),
-        Command(
-            "completion", "bash|zsh|fish",
-            "print a script that completes words in a shell",
-            needs_domain=False, place="triptych.cli.shipped:Completion",
-        ),
-        Command(
-            "explain", "[NAME --out DIR]",
-            "list the figures of the lectures, or draw one", needs_domain=False,
-        ),
-        Command(
-            "complexity", "DOMAIN --config FILE",
-            "print and measure what layers and models cost",
-            has_settings=True, place="triptych.cli.train:Complexity",
-        ),
-        Command(
-            "report", "RUN [RUN ...] --out FILE",
-            "write an HTML file about runs, side by side", needs_domain=False,
-        ),
-        Command(
-            "export", "CHECKPOINT --format NAME --out FOLDER",
-            "write a model for Triptych and other libraries", needs_domain=False,
-        ),
-        Command(
-            "average", "CHECKPOINT ... --out FILE",
-            "write a checkpoint with the mean of the weights of some", needs_domain=False,
-        ),
-        Command(
-            "play", "[--checkpoint FILE ...]",
-            "use models in the browser: draw, play, translate", needs_domain=False,
-        ),
+        Command("train", "DOMAIN --config FILE", has_settings=True,
+                help="train a model; every setting of the file is an option too"),
+        Command("new-run", "DOMAIN --data DIR --out F", place="triptych.cli.train:NewRun",
+                help="look at your data and write a settings file for them"),
+        Command("pack", "DOMAIN --config F --out FOLDER", has_settings=True,
+                place="triptych.cli.train:Pack",
+                help="write data larger than memory into files for training"),
+        Command("evaluate", "DOMAIN --checkpoint FILE",
+                help="score a checkpoint on a held-out split"),
+        Command("translate", "--checkpoint FILE",
+                help="translate lines from standard input to standard output"),
+        Command("sample", "DOMAIN --checkpoint FILE", place="triptych.cli.models:SAMPLE",
+                help="sample into a folder"),
+        Command("attention", "DOMAIN --checkpoint FILE", place="triptych.cli.models:ATTENTION",
+                help="draw attention weights"),
+        Command("pretrained", "[NAME]", needs_domain=False, place="triptych.cli.shipped:Pretrained",
+                help="list the models shipped with Triptych, or describe one"),
+        Command("configs", "[DOMAIN | DOMAIN/NAME]", needs_domain=False,
+                place="triptych.cli.shipped:Configs",
+                help="list the settings files shipped with Triptych, or print one"),
+        Command("data", "list | fetch NAME | make NAME", needs_domain=False,
+                help="list data sets and recipes, download one or run one"),
+        Command("completion", "bash|zsh|fish", needs_domain=False,
+                place="triptych.cli.shipped:Completion",
+                help="print a script that completes words in a shell"),
+        Command("explain", "[NAME --out DIR]", needs_domain=False,
+                help="list the figures of the lectures, or draw one"),
+        Command("complexity", "DOMAIN --config FILE", has_settings=True,
+                place="triptych.cli.train:Complexity",
+                help="print and measure what layers and models cost"),
+        Command("report", "RUN [RUN ...] --out FILE", needs_domain=False,
+                place="triptych.cli.files:Report",
+                help="write an HTML file about runs, side by side"),
+        Command("export", "CHECKPOINT --format NAME --out FOLDER", needs_domain=False,
+                place="triptych.cli.files:Export",
+                help="write a model for Triptych and other libraries"),
+        Command("average", "CHECKPOINT ... --out FILE", needs_domain=False,
+                place="triptych.cli.files:Average",
+                help="write a checkpoint with the mean of the weights of some"),
+        Command("play", "[--checkpoint FILE ...]", needs_domain=False,
+                place="triptych.cli.play:Play",
+                help="use models in the browser: draw, play, translate"),
     )
 }  # fmt: skip
 """The commands by name, in the order of the help."""
@@ -202,9 +178,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if sys.stdout is None:
             raise UserError("standard output is closed; expected a terminal, a file or a pipe")
         with displayed_by(ProgressLine):
-            code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
+            _dispatch(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
-        return code
+        return 0
     except (UserError, TrainingStopped) as error:
         _say(error)
         return error.exit_code
@@ -241,27 +217,28 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _dispatch(arguments: list[str]) -> int:
+def _dispatch(arguments: list[str]) -> None:
     word, rest = (arguments[0], arguments[1:]) if arguments else ("help", [])
     if word in ("-h", "--help", "help"):
         print(help_text(), end="")
-        return 0
+        return
     if word in ("-V", "--version"):
         print(f"triptych {triptych.__version__}")
-        return 0
+        return
     if word not in COMMANDS:
         instead = meant(word, COMMANDS, f"expected one of {', '.join(COMMANDS)}")
         raise UserError(f"unknown command {word!r}; {instead}")
     command = COMMANDS[word]
     if not command.needs_domain:
-        return int(command.load().run(rest))
+        command.run(rest)
+        return
     offering = command.domains()
     if len(offering) == 1 and (not rest or rest[0].startswith("-")):
         rest = [*offering, *rest]
     usage = f"triptych {word} {'|'.join(offering)} [OPTIONS]"
     if rest and rest[0] in ("-h", "--help"):
         print(f"usage: {usage}\n\n`triptych {word} {offering[0]} --help` shows the options.")
-        return 0
+        return
     if not rest or rest[0].startswith("-"):
         where = f"before {rest[0]}" if rest else "after it"
         raise UserError(f"{word} needs a domain {where}: {usage}")
@@ -272,7 +249,7 @@ def _dispatch(arguments: list[str]) -> int:
         )
     if command.has_settings:
         rest = configs.with_files(domain.name, rest)
-    return int(command.load().run(domain, rest))
+    command.load().run(domain, rest)
 
 
 def _say(message: object) -> None:

@@ -77,7 +77,7 @@ class FolderCommand:
     advice: str
     """What to do where memory runs out."""
 
-    def run(self, domain: Domain, arguments: Sequence[str]) -> int:
+    def run(self, domain: Domain, arguments: Sequence[str]) -> None:
         """Write the files and print one sentence about them; raises UserError for bad input."""
         options = read_options(self.name, arguments, domain)
         out = OutputFolder(options.out, overwrite=options.overwrite)
@@ -88,7 +88,6 @@ class FolderCommand:
 
         with out_of_memory_advice(self.advice):
             print(write(options, out, ProgressLine), file=sys.stderr)
-        return 0
 
 
 SAMPLE = FolderCommand("sample", "write_samples", "lower --count or use --device cpu")

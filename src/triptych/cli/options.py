@@ -1,7 +1,6 @@
 """From a command line to options: the parser of every command, and what is checked of its values.
 
-The options of a command are a dataclass, see `domains.options.CommandOptions`: of the domain, or
-`Options` beside the function `run` of the command.
+The options of a command are a dataclass, see `domains.options.CommandOptions`.
 """
 
 from __future__ import annotations
@@ -35,9 +34,11 @@ from triptych.files.results import check_input_file
 def options_class(name: str, domain: Domain | None = None) -> type[CommandOptions]:
     """Return the class of a command's options."""
     command = COMMANDS[name]
-    of_domain = domain is not None and not command.has_settings
     options: type[CommandOptions]
-    options = getattr(domain, command.options) if of_domain else command.load().Options
+    if domain is not None and not command.has_settings:
+        options = getattr(domain, command.options)
+    else:
+        options = getattr(found := command.load(), "Options", found)
     return options
 
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 
 from triptych import pretrained
-from triptych.cli.options import read_options
 from triptych.domains.options import PluginOptions, argument
 from triptych.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(PluginOptions):
+class Play(PluginOptions):
     """Serve trained models to the browser of this machine.
 
     Translate a sentence, finish a drawing, harmonise a melody, continue a text. It needs no
@@ -40,6 +38,30 @@ class Options(PluginOptions):
     def checkpoints(self) -> list[str]:
         return self.checkpoint or [f"{pretrained.PREFIX}{name}" for name in pretrained.names()]
 
+    def run(self) -> None:
+        if self.port is not None:
+            check_port(self.port)
+        if find_spec("gradio") is None:
+            raise UserError('play needs gradio: pip install "triptych[play]"')
+        names = self.checkpoints()
+        if not names:
+            raise UserError(
+                "no model is shipped with this installation; name one with --checkpoint"
+            )
+
+        import triptych
+        from triptych.tools.play import page_of
+        from triptych.tools.play.app import serve
+        from triptych.training.engine.devices import device_named
+
+        device_named(self.device)  # a wrong device is refused before a file is read
+        print(f"opening {', '.join(names)}", file=sys.stderr)
+        models = {}
+        for name in names:
+            models[name] = triptych.load(name, device=self.device)
+            page_of(models[name], name)  # refused before the server starts
+        serve(models, port=self.port, browser=not self.no_browser)
+
 
 def check_port(port: int) -> None:
     """Raise UserError for a port outside of the usual range, or that another program uses."""
@@ -51,29 +73,3 @@ def check_port(port: int) -> None:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             raise UserError(f"port {port} is taken; choose another one with --port") from error
-
-
-def run(arguments: Sequence[str]) -> int:
-    """Serve the pages until Ctrl-C; raises UserError for bad input before a model is read."""
-    options = read_options("play", arguments)
-    if options.port is not None:
-        check_port(options.port)
-    if find_spec("gradio") is None:
-        raise UserError('play needs gradio: pip install "triptych[play]"')
-    names = options.checkpoints()
-    if not names:
-        raise UserError("no model is shipped with this installation; name one with --checkpoint")
-
-    import triptych
-    from triptych.tools.play import page_of
-    from triptych.tools.play.app import serve
-    from triptych.training.engine.devices import device_named
-
-    device_named(options.device)  # a wrong device is refused before a file is read
-    print(f"opening {', '.join(names)}", file=sys.stderr)
-    models = {}
-    for name in names:
-        models[name] = triptych.load(name, device=options.device)
-        page_of(models[name], name)  # refused before the server starts
-    serve(models, port=options.port, browser=not options.no_browser)
-    return 0

@@ -59,7 +59,7 @@ class Options(CommandOptions):
     )
 
 
-def run(domain: Domain, arguments: Sequence[str]) -> int:
+def run(domain: Domain, arguments: Sequence[str]) -> None:
     """Train and print the run's folder; raises UserError and TrainingStopped."""
     config, options, trainer = read_run("train", arguments, domain)
 
@@ -84,7 +84,6 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
         folder = train(domain.name, config, prepare, arguments_of, options.resume)
     if folder.exists() and rank_and_world()[0] == 0:
         print(f"the run is in {folder}", file=sys.stderr)
-    return 0
 
 
 def unused_optimizer_settings(arguments: Sequence[str], optimizer: Any) -> Iterator[str]:
@@ -133,13 +132,12 @@ class Pack:
         """New folder for the packed data; required."""
 
     @staticmethod
-    def run(domain: Domain, arguments: Sequence[str]) -> int:
+    def run(domain: Domain, arguments: Sequence[str]) -> None:
         """Write the packed data; raises UserError."""
         config, options, _ = read_run("pack", arguments, domain)
         if options.out is None:
             raise UserError(f"pack {domain.name} needs --out FOLDER, a new folder")
         print(domain.pack(config, options.out), file=sys.stderr)
-        return 0
 
 
 class Complexity:
@@ -148,7 +146,7 @@ class Complexity:
     Options = CostOptions
 
     @staticmethod
-    def run(domain: Domain, arguments: Sequence[str]) -> int:
+    def run(domain: Domain, arguments: Sequence[str]) -> None:
         """Print the costs; raises UserError."""
         config, options, _ = read_run("complexity", arguments, domain)
         from triptych.tools.complexity.table import costs, plot
@@ -163,14 +161,13 @@ class Complexity:
         if out is not None:
             out.write(files[0], json_bytes([row._asdict() for row in rows]))
             print(out.write(files[1], plot(rows)), file=sys.stderr)
-        return 0
 
 
 class NewRun:
     """`triptych new-run DOMAIN`: a commented settings file for a user's own data."""
 
     @staticmethod
-    def run(domain: Domain, arguments: Sequence[str]) -> int:
+    def run(domain: Domain, arguments: Sequence[str]) -> None:
         """Write the settings file and print what was found; raises UserError for bad input."""
         options = read_options("new-run", arguments, domain)
         out = check_result_file(options.out, "out", replaces=options.overwrite)
@@ -194,4 +191,3 @@ class NewRun:
         write_atomically(out, fill(text, settings, header).encode())
         print(f"estimate: {took}", file=sys.stderr)
         print(f"{out} is ready: triptych train {domain.name} --config {out}", file=sys.stderr)
-        return 0

@@ -22,7 +22,7 @@ CHUNK = 1 << 16
 """Bytes of one read: the capacity of a pipe on Linux."""
 
 
-def run(domain: Domain, arguments: Sequence[str]) -> int:
+def run(domain: Domain, arguments: Sequence[str]) -> None:
     """Translate standard input; raises UserError, before a line is read where possible.
 
     Lines are translated as soon as the input pauses, so that the command answers in a pipe whose
@@ -59,7 +59,6 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
             f"{done / seconds:,.1f} sentences/s (beam {options.beam}, dtype {options.dtype})",
             file=sys.stderr,
         )
-    return 0
 
 
 def arriving_lines(stream: BinaryIO, at_most: int, *, name: str) -> Iterator[list[str]]:
