@@ -113,7 +113,7 @@ class LanguageModel(TaskScores, TrainedModel):
         else:
             batches = evaluation_batches(examples, max_tokens, limit=limit)
         rate = request.dynamic
-        totals = sum_scores(self.model, self.score, batches, progress, learning_rate=rate)
+        totals = sum_scores(self.model, self.score, batches, progress, dynamic_rate=rate)
         scored = Scored(examples, request, max_tokens)
         further, further_details = task.further_scores(self.model, scored, progress)
         simple, not_scored = {}, {}

@@ -138,7 +138,7 @@ class MusicEvaluation(MusicScores, TrainedModel):
             tokens[: nll.shape[1]] += batch.scored.sum(0).cpu()
             return batch_sums(batch, nll)
 
-        sums = sum_scores(scorer.model, score, batches, progress, learning_rate=request.dynamic)
+        sums = sum_scores(scorer.model, score, batches, progress, dynamic_rate=request.dynamic)
         metrics = self.metrics(sums)
         parts = mean_by_position(nats, tokens, [0, trained_length, length])
         if len(parts) == 2:

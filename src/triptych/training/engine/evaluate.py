@@ -69,27 +69,27 @@ def sum_scores(
     batches: Iterable[Any],
     progress: Progress | None = None,
     *,
-    learning_rate: float = 0.0,
+    dynamic_rate: float = 0.0,
 ) -> dict[str, float]:
     """Return the sums that `score` gives for each batch, added up over all batches.
 
     score: as `TrainingModule.score`, of a batch on the model's device. batches: None in it is
-    skipped. progress: called with (batches done, batches in all, or 0 if unknown). learning_rate:
+    skipped. progress: called with (batches done, batches in all, or 0 if unknown). dynamic_rate:
     of dynamic evaluation (Krause et al. 2018, 1709.07432), 0 for none: after each batch is scored,
-    every weight w of the model, in float32, becomes w - learning_rate dL/dw, with L the batch's
+    every weight w of the model, in float32, becomes w - dynamic_rate dL/dw, with L the batch's
     sum of nats over that of its tokens. At the end the weights are what they were.
     """
     device = device_of(model)
     totals = MetricSums()
     length = len(batches) if isinstance(batches, Sized) else 0
-    with scoring(model), kept_weights(model) if learning_rate else nullcontext():
+    with scoring(model), kept_weights(model) if dynamic_rate else nullcontext():
         for done, batch in enumerate(batches, start=1):
             if batch is not None:
-                with torch.set_grad_enabled(learning_rate > 0):
+                with torch.set_grad_enabled(dynamic_rate > 0):
                     sums = score(to_device(batch, device))
                 totals.add(sums)
-                if learning_rate:
-                    _descend(model, sums, learning_rate)
+                if dynamic_rate:
+                    _descend(model, sums, dynamic_rate)
             if progress is not None:
                 progress(done, length)
     return totals.read()
