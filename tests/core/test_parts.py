@@ -126,7 +126,7 @@ def test_the_two_positions_of_the_norm() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, 1.0])
 def test_an_impossible_epsilon_is_refused(epsilon: float) -> None:
-    with pytest.raises(ValueError, match="epsilon must be in"):
+    with pytest.raises(ValueError, match="epsilon must be above 0 and below 1"):
         RMSNorm(epsilon)
 
 

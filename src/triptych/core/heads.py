@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from triptych.types import Checked, PositiveInt
+
 MAX_PARAMETER_BYTES = 2**28
 """Largest size of the parameters that a loss computes at a time, as float32 or wider."""
 
@@ -76,7 +78,7 @@ class Head(nn.Module, ABC):
 
 
 @dataclass(frozen=True)
-class HeadConfig(ABC):
+class HeadConfig(Checked, ABC):
     """Settings of an output head for values of one or more channels."""
 
     whole_pixels: ClassVar[bool]
@@ -103,12 +105,8 @@ class MixtureOfLogistics(HeadConfig):
 
     whole_pixels = True
 
-    components: int = 10
+    components: PositiveInt = 10
     """Number of logistics in the mixture."""
-
-    def __post_init__(self) -> None:
-        if self.components < 1:
-            raise ValueError(f"components must be at least 1, got {self.components}")
 
     def build(self, d_model: int, levels: int, channels: int) -> MixtureOfLogisticsHead:
         return MixtureOfLogisticsHead(d_model, levels, channels, self.components)

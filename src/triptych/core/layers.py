@@ -10,21 +10,17 @@ from typing import Literal
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from triptych.types import at_least
+from triptych.types import Checked, OpenUnitInterval, PositiveInt
 
 NormPosition = Literal["pre", "post"]
 
 
 @dataclass(frozen=True)
-class NormConfig(ABC):
+class NormConfig(Checked, ABC):
     """Settings of a normalisation layer."""
 
-    epsilon: float = 1e-5
+    epsilon: OpenUnitInterval = 1e-5
     """Added to the variance, or to the mean square, before the square root."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.epsilon < 1:
-            raise ValueError(f"epsilon must be in (0, 1), got {self.epsilon}")
 
     @abstractmethod
     def build(self, d_model: int) -> nn.Module:
@@ -68,14 +64,11 @@ class Residual(nn.Module):
 
 
 @dataclass(frozen=True)
-class FeedForwardConfig(ABC):
+class FeedForwardConfig(Checked, ABC):
     """Settings of a feed-forward layer."""
 
-    d_ff: int = 2048
+    d_ff: PositiveInt = 2048
     """Width of the hidden layer, in features."""
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "d_ff")
 
     @abstractmethod
     def build(self, d_model: int) -> nn.Module:

@@ -79,14 +79,10 @@ def blocks(shape: tuple[int, ...], block_height: int, block_width: int) -> Gener
     Block sizes are in pixels, so the channels of a pixel stay together. Blocks at the right and
     the lower edge end with the image.
     """
-
-    def block_first(cell: Cell) -> tuple[int, ...]:
-        row, column, _ = cell
-        return (row // block_height, column // block_width, *cell)
-
     height, width, channels = grid_shape(shape)
     cells = product(range(height), range(width), range(channels))
-    return GenerationOrder((height, width, channels), sorted(cells, key=block_first))
+    in_blocks = sorted(cells, key=lambda at: (at[0] // block_height, at[1] // block_width, *at))
+    return GenerationOrder((height, width, channels), in_blocks)
 
 
 @dataclass(frozen=True)

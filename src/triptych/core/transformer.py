@@ -35,11 +35,7 @@ from triptych.core.state import (
     ProjectedMemory,
     StepContext,
 )
-from triptych.types import at_least
-
-MAX_DROPOUT = 0.99
-"""Largest share of dropped features and attention weights."""
-
+from triptych.types import Checked, FractionBelowOne, PositiveInt
 
 Layer = Callable[[Tensor], Tensor]
 """A layer of a stack with its context and cache: [B, L, D] -> [B, L, D]."""
@@ -88,19 +84,19 @@ class Layers(DepthConfig):
 
 
 @dataclass(frozen=True)
-class TransformerConfig:
+class TransformerConfig(Checked):
     """Sizes of a stack of Transformer blocks, and the parts that it is composed of."""
 
-    n_layers: int = 6
+    n_layers: PositiveInt = 6
     """Number of layers."""
-    d_model: int = 512
+    d_model: PositiveInt = 512
     """Width of the model, in features."""
-    n_heads: int = 8
+    n_heads: PositiveInt = 8
     """Number of attention heads; divides d_model."""
-    dropout: float = 0.1
-    """Share of features dropped after each sub-layer and after the embedding, 0 to 0.99."""
-    attention_dropout: float = 0.0
-    """Share of attention weights dropped in training, 0 to 0.99."""
+    dropout: FractionBelowOne = 0.1
+    """Share of features dropped after each sub-layer and after the embedding, 0 to below 1."""
+    attention_dropout: FractionBelowOne = 0.0
+    """Share of attention weights dropped in training, 0 to below 1."""
     norm: NormConfig = field(default_factory=LayerNorm)
     """Normalisation layer, by class path and settings: LayerNorm or RMSNorm."""
     norm_position: NormPosition = "pre"
@@ -122,11 +118,8 @@ class TransformerConfig:
     """Compute each block again in the backward pass: less memory, about a third more time."""
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "n_layers", "d_model", "n_heads")
+        super().__post_init__()
         head_width(self.d_model, self.n_heads)  # raises ValueError if n_heads is no divisor
-        for name in ("dropout", "attention_dropout"):
-            if not 0 <= getattr(self, name) <= MAX_DROPOUT:
-                raise ValueError(f"{name} must be in [0, {MAX_DROPOUT}], got {getattr(self, name)}")
 
     def input_positions(self, order: GenerationOrder) -> nn.Module:
         """Position encodings that a model adds to the inputs of a stack; as `positions.build`."""
@@ -206,10 +199,7 @@ class Block(nn.Module):
         return self.cross.project_memory(context.memory)
 
     def _sublayers(
-        self,
-        x: Tensor,
-        self_attention: Callable[[Tensor], Tensor],
-        memory: ProjectedMemory | None,
+        self, x: Tensor, self_attention: Callable[[Tensor], Tensor], memory: ProjectedMemory | None
     ) -> Tensor:
         """All sub-layers: x [B, L, D] -> [B, L, D]."""
         x = self.attention_residual(x, self_attention)

@@ -17,23 +17,18 @@ from torch import Tensor, nn
 from triptych.core.heads import at_least_float32
 from triptych.core.positions import GenerationOrder, NoPositions, SinusoidalEmbedding
 from triptych.core.transformer import Depth, DepthConfig, Layer, TransformerConfig
+from triptych.types import Checked, NonNegativeFloat, OpenUnitInterval
 
 
 @dataclass(frozen=True)
-class Halting:
+class Halting(Checked):
     """Adaptive computation time (ACT: Graves 2016, 1603.08983) at each position on its own."""
 
-    threshold: float = 0.99
+    threshold: OpenUnitInterval = 0.99
     """Sum of the halting probabilities of a position at which it halts, above 0 and below 1; the
     paper calls it 1 - epsilon."""
-    ponder_cost: float = 0.01
+    ponder_cost: NonNegativeFloat = 0.01
     """Factor of the ponder cost in the training loss, in nats per step of a position, 0 or more."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.threshold < 1:
-            raise ValueError(f"threshold must be above 0 and below 1, got {self.threshold}")
-        if not 0 <= self.ponder_cost < float("inf"):
-            raise ValueError(f"ponder_cost must be 0 or more, got {self.ponder_cost}")
 
 
 class Halted(NamedTuple):
@@ -73,7 +68,9 @@ class AdaptiveDepth(nn.Module):
         weights = []
         for n, step in enumerate(steps, start=1):
             state = torch.where(running.unsqueeze(-1), step(state), state)  # [B, L, D]
-            p = self._probability(state) if n < len(steps) else torch.ones_like(total)  # [B, L]
+            p = torch.ones_like(total)  # [B, L], the halting probability
+            if n < len(steps):
+                p = at_least_float32(self.unit(state)).sigmoid().squeeze(-1)
             halts = total + p >= self.threshold  # [B, L]
             weight = torch.where(halts, 1 - total, p) * running  # [B, L]
             output = output + weight.unsqueeze(-1) * state  # [B, L, D]
@@ -83,10 +80,6 @@ class AdaptiveDepth(nn.Module):
             running = running & ~halts
             weights.append(weight)
         return Halted(output.to(x.dtype), ponder, torch.stack(weights, dim=-1))
-
-    def _probability(self, state: Tensor) -> Tensor:
-        """Halting probabilities of states [B, L, D]: [B, L]."""
-        return at_least_float32(self.unit(state)).sigmoid().squeeze(-1)
 
 
 def halts(model: nn.Module) -> bool:

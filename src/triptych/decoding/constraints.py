@@ -107,11 +107,7 @@ class ForcedText:
     """
 
     def __init__(
-        self,
-        stem: Sequence[int],
-        rest: bytes,
-        token_bytes: Sequence[bytes],
-        device: torch.device,
+        self, stem: Sequence[int], rest: bytes, token_bytes: Sequence[bytes], device: torch.device
     ) -> None:
         states = [[token == only for token in range(len(token_bytes))] for only in stem]
         for start in range(len(rest)):

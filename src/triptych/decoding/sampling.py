@@ -42,15 +42,11 @@ class Given:
     known: Tensor
     """Bool [B, L], True where the value is known."""
 
-    def span(self, start: int, stop: int) -> Given:
-        """The positions from start to stop - 1."""
-        return Given(self.values[:, start:stop], self.known[:, start:stop])
-
     def force(self, values: Tensor, start: int) -> Tensor:
         """Values [B, P, ...] of the positions from `start` on, with the known ones in place."""
-        span = self.span(start, start + values.shape[1])
-        known = span.known.view(*span.known.shape, *[1] * (values.dim() - 2))  # [B, P] or [B, P, 1]
-        return torch.where(known, span.values, values)
+        here = slice(start, start + values.shape[1])
+        known = self.known[:, here].view(*values.shape[:2], *[1] * (values.dim() - 2))
+        return torch.where(known, self.values[:, here], values)
 
 
 class LogitsConstraint(Protocol):

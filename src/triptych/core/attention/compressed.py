@@ -17,7 +17,7 @@ from triptych.core.attention.mask import CacheLayout, MaskPattern, count_pairs
 from triptych.core.attention.multihead import AttentionConfig, MultiHeadAttention
 from triptych.core.positions import RotaryEmbedding
 from triptych.core.state import NO_CONTEXT, ForwardContext, LayerCache, StepContext
-from triptych.types import at_least
+from triptych.types import PositiveInt
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,8 @@ class Compressed(AttentionConfig):
 
     causal_only = True
 
-    stride: int = 3
+    stride: PositiveInt = 3
     """Number of positions that one compressed key stands for."""
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "stride")
 
     def mask_pattern(self, shape: tuple[int, ...], causal: bool) -> CompressedPattern:
         return CompressedPattern(self.stride)
@@ -179,7 +176,7 @@ class CompressedAttention(MultiHeadAttention):
         q, k, v = (part.to(dtype) for part in self._heads(x, None))  # [B, H, P, E]
         # The blocks that the positions enter. An incomplete one is hidden, and is computed again
         # at its last position.
-        n_entered = (len(positions) + self.stride - 2) // self.stride + 1
+        n_entered = self._n_blocks(len(positions))
         blocks = positions[:1] // self.stride + torch.arange(n_entered, device=x.device)  # [n]
         first = blocks.unsqueeze(1) * self.stride  # [n, 1]
         members = (first + torch.arange(self.stride, device=x.device)).flatten()  # [n stride]
@@ -197,7 +194,7 @@ class CompressedAttention(MultiHeadAttention):
         return self._merge(y.to(x.dtype))
 
     def _n_blocks(self, length: int) -> int:
-        """Blocks that steps at positions below `length` may enter, see `step`."""
+        """Blocks that `length` positions may enter, from any first position on, see `step`."""
         return (length + self.stride - 2) // self.stride + 1
 
     def _keys_and_blocks(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from triptych.core.attention.mask import BlockWindow, MaskPattern
 from triptych.core.attention.multihead import AttentionConfig
-from triptych.types import at_least
+from triptych.types import NonNegativeInt, PositiveInt
 
 
 @dataclass(frozen=True)
@@ -18,14 +18,10 @@ class Local1D(AttentionConfig):
 
     causal_only = True
 
-    block: int = 256
+    block: PositiveInt = 256
     """Length of a block of queries, in positions."""
-    memory: int = 256
+    memory: NonNegativeInt = 256
     """Length of the memory before the block, in positions."""
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "block")
-        at_least(self, 0, "memory")
 
     def mask_pattern(self, shape: tuple[int, ...], causal: bool) -> MaskPattern:
         return BlockWindow(self.block, self.memory)

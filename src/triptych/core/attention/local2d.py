@@ -11,7 +11,7 @@ from torch import Tensor
 from triptych.core.attention.mask import CacheLayout, MaskPattern, Windows
 from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.positions import GenerationOrder, blocks, raster
-from triptych.types import at_least
+from triptych.types import NonNegativeInt, PositiveInt
 
 
 @dataclass(frozen=True)
@@ -25,20 +25,16 @@ class Local2D(AttentionConfig):
 
     causal_only = True
 
-    block_height: int = 8
+    block_height: PositiveInt = 8
     """Height of a block of queries, in pixels."""
-    block_width: int = 8
+    block_width: PositiveInt = 8
     """Width of a block of queries, in pixels."""
-    halo_up: int = 4
+    halo_up: NonNegativeInt = 4
     """Height of the halo above the block, in pixels."""
-    halo_side: int = 4
+    halo_side: NonNegativeInt = 4
     """Width of the halo to the left and to the right of the block, in pixels."""
     order: Literal["raster", "blocks"] = "raster"
     """Order of generation: `raster` row by row over the image, `blocks` block by block."""
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "block_height", "block_width")
-        at_least(self, 0, "halo_up", "halo_side")
 
     def order_of(self, shape: tuple[int, ...]) -> GenerationOrder:
         if self.order == "blocks":

@@ -20,6 +20,7 @@ from triptych.core.attention.mask import MaskPattern
 from triptych.core.attention.relative_bias import RelativeBias, TokenBias
 from triptych.core.positions import GenerationOrder, RotaryEmbedding, raster
 from triptych.core.state import NO_CONTEXT, ForwardContext, LayerCache, StepContext
+from triptych.types import Checked
 
 
 class MultiHeadAttention(nn.Module):
@@ -245,7 +246,7 @@ def head_width(d_model: int, n_heads: int) -> int:
 
 
 @dataclass(frozen=True)
-class AttentionConfig(ABC):
+class AttentionConfig(Checked, ABC):
     """Settings of one variant, in the variant's own file."""
 
     causal_only: ClassVar[bool] = False

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from triptych.core.attention.mask import MaskPattern, SlidingWindow
 from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.attention.relative_bias import TokenBias
-from triptych.types import at_least
+from triptych.types import PositiveInt
 
 
 @dataclass(frozen=True)
@@ -24,20 +24,17 @@ class PitchTime(AttentionConfig):
 
     causal_only = True
 
-    max_distance: int = 256
+    max_distance: PositiveInt = 256
     """Longest distance with a vector of its own, in positions; longer ones share that vector."""
-    n_voices: int = 4
+    n_voices: PositiveInt = 4
     """Number of voices, which is the number of positions of one time step."""
-    max_time: int = 64
+    max_time: PositiveInt = 64
     """Longest time with a vector of its own, in time steps; longer ones share that vector."""
-    n_pitches: int = 46
+    n_pitches: PositiveInt = 46
     """Number of pitches: token ids 0 to n_pitches - 1, a semitone apart; others are no pitch."""
-    ids_per_pitch: int = 1
+    ids_per_pitch: PositiveInt = 1
     """Number of token ids of each pitch: 2 where ids from n_pitches to 2 n_pitches - 1 are the same
     pitches again, held ones (`AttackTokenizer`)."""
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "max_distance", "n_voices", "max_time", "n_pitches", "ids_per_pitch")
 
     def mask_pattern(self, shape: tuple[int, ...], causal: bool) -> MaskPattern:
         return SlidingWindow(causal)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from triptych.core.attention.mask import BlockWindow, MaskPattern
 from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.attention.relative_bias import DistanceBias
-from triptych.types import at_least
+from triptych.types import PositiveInt
 
 
 @dataclass(frozen=True)
@@ -20,11 +20,8 @@ class RelativeLocal(AttentionConfig):
 
     causal_only = True
 
-    block: int = 512
+    block: PositiveInt = 512
     """Length of a block of queries, in positions."""
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "block")
 
     def mask_pattern(self, shape: tuple[int, ...], causal: bool) -> MaskPattern:
         return BlockWindow(self.block, memory=self.block)

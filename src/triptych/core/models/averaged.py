@@ -56,9 +56,7 @@ class Averaged(AutoregressiveModel):
     """
 
     def __init__(
-        self,
-        members: Sequence[AutoregressiveModel],
-        maps: Sequence[Tensor | None] | None = None,
+        self, members: Sequence[AutoregressiveModel], maps: Sequence[Tensor | None] | None = None
     ) -> None:
         super().__init__()
         maps = [None] * len(members) if maps is None else maps

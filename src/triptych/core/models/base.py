@@ -10,14 +10,7 @@ from typing import Any, Self
 from torch import Tensor, nn
 
 from triptych.core.heads import Head
-from triptych.core.state import (
-    DecodingState,
-    Memory,
-    Own,
-    StepContext,
-    map_tensors,
-    tensors_of,
-)
+from triptych.core.state import DecodingState, Memory, Own, StepContext, map_tensors, tensors_of
 from triptych.core.transformer import Stack
 
 

@@ -72,11 +72,7 @@ class SequenceToSequence(AutoregressiveModel):
         """The condition of a source, int64 [B, K] with padding [B, K], for decoding."""
 
     def training_features(
-        self,
-        source: Tensor,
-        source_padding: Tensor | None,
-        target_input: Tensor,
-        expected: Tensor,
+        self, source: Tensor, source_padding: Tensor | None, target_input: Tensor, expected: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Output [B, T, D] and tokens [B, T] of the training loss: those of `features`.
 

@@ -73,11 +73,7 @@ class JointDecoder(TransformerModel, SequenceToSequence):
         return x.gather(1, index.unsqueeze(-1).expand(-1, -1, x.shape[-1]))  # [B, L, D]
 
     def training_features(
-        self,
-        source: Tensor,
-        source_padding: Tensor | None,
-        target_input: Tensor,
-        expected: Tensor,
+        self, source: Tensor, source_padding: Tensor | None, target_input: Tensor, expected: Tensor
     ) -> tuple[Tensor, Tensor]:
         if not self.source_loss:
             return super().training_features(source, source_padding, target_input, expected)
