@@ -14,8 +14,8 @@ from triptych.core.attention.full import Full
 from triptych.core.attention.local2d import Local2D
 from triptych.core.heads import Categorical, MixtureOfLogistics
 from triptych.core.models.base import NO_CONDITION
-from triptych.domains.image.attention import attention_blocks
 from triptych.domains.image.domain import ImageAttentionOptions
+from triptych.domains.image.inference import attention_blocks
 from triptych.domains.pictures.render import draw_attention, outline
 from triptych.errors import UserError
 

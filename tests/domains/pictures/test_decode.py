@@ -23,10 +23,10 @@ def decoded(
     path: Path, *, channels: int = 1, reading: Reading | None = None, size: Any = (2, 3)
 ) -> tuple[list[Array], set[str]]:
     notes: set[str] = set()
-    images = decode_pages(
-        path.read_bytes(), *size, channels, resize=False, reading=reading or Reading(), notes=notes
-    )
-    return list(images), notes
+    images = decode_pages(path.read_bytes(), channels, reading=reading or Reading(), notes=notes)
+    decoded = list(images)
+    assert {pixels.shape for pixels in decoded} == {(*size, channels)}
+    return decoded, notes
 
 
 def folder_of(path: Path, **options: Any) -> ImageFolder:

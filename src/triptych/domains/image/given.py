@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,12 +15,7 @@ from triptych.domains.image.domain import HALVES, ImageSampleOptions
 from triptych.domains.image.model import average_down
 from triptych.domains.pictures import render
 from triptych.domains.pictures.data import labels_of, reading_of
-from triptych.domains.pictures.decode import (
-    NOTES,
-    ImageSizeError,
-    decode_pages,
-    why_unreadable,
-)
+from triptych.domains.pictures.decode import NOTES, decode_pages, why_unreadable
 from triptych.domains.pictures.image_folder import find_images
 from triptych.domains.pictures.options import GRID, SAMPLE, Reading
 from triptych.errors import UserError
@@ -78,29 +72,22 @@ def filled_pixels(mask: str, height: int, width: int) -> Tensor:
 
 
 def _decode(path: Path, shapes: list[tuple[int, int, int]], reading: Reading) -> NDArray[np.uint8]:
-    """Return the 8-bit pixels of a file's first image in the first of the shapes that it has."""
+    """Return the 8-bit pixels of a file's first image, of one of the shapes."""
     notes: set[str] = set()
-    for shape in shapes:
-        try:
-            images = decode_pages(
-                path.read_bytes(), *shape, resize=False, reading=reading, notes=notes
-            )
-            pixels = next(images)
-        except ImageSizeError as error:
-            other_size = error
-            continue
-        # Pillow raises a dozen types of exception for damaged files.
-        except Exception as error:
-            raise UserError(
-                f"{path} cannot be read as an image: {why_unreadable(error)}"
-            ) from error
-        with suppress(ImageSizeError):
-            notes.update({"first"} if next(images, None) is not None else ())
-        for note in sorted(notes):
-            warn_once(f"{path}: {NOTES[note].format(reading)}")
-        return pixels
-    sizes = " or ".join(f"{width} wide and {height} high" for height, width, _ in shapes)
-    raise UserError(f"{path} is {other_size} (pixels), expected {sizes}")
+    try:
+        images = decode_pages(path.read_bytes(), shapes[0][2], reading=reading, notes=notes)
+        pixels = next(images)
+        notes.update({"first"} if next(images, None) is not None else ())
+    # Pillow raises a dozen types of exception for damaged files.
+    except Exception as error:
+        raise UserError(f"{path} cannot be read as an image: {why_unreadable(error)}") from error
+    if pixels.shape not in shapes:
+        sizes = " or ".join(f"{width} wide and {height} high" for height, width, _ in shapes)
+        height, width, _ = pixels.shape
+        raise UserError(f"{path} is {width} wide and {height} high (pixels), expected {sizes}")
+    for note in sorted(notes):
+        warn_once(f"{path}: {NOTES[note].format(reading)}")
+    return pixels
 
 
 def write_given(

@@ -10,12 +10,13 @@ from typing import Any, Unpack
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
 
 from triptych.core.attention.cross import capture_attention
 from triptych.core.heads import CategoricalHead
 from triptych.decoding.sampling import SampleKeywords, SampleRequest
 from triptych.domains.base import Decoder, TrainedModel
-from triptych.domains.image.attention import Pixel, by_pixel, write_attention
 from triptych.domains.image.domain import (
     ImageAttentionOptions,
     ImageEvaluateOptions,
@@ -29,11 +30,12 @@ from triptych.domains.image.metrics import (
     upscaling_scores,
 )
 from triptych.domains.image.model import ImageSettings, ImageTransformer
-from triptych.domains.options import ScoreRequest
+from triptych.domains.options import ScoreRequest, check_layer_and_head
 from triptych.domains.pictures import render
 from triptych.domains.pictures.config import DataConfig, read_to_score
 from triptych.domains.pictures.data import ImageDataset, labels_of, leaks
 from triptych.domains.pictures.options import GRID
+from triptych.domains.pictures.render import Blocks
 from triptych.domains.synthetic import known_entropy
 from triptych.errors import UserError
 from triptych.files.results import OutputFolder
@@ -44,6 +46,8 @@ from triptych.types import Progress, ProgressFactory
 
 DEFAULT_PASSES = 5
 """Passes of resampling where given pixels come after filled ones."""
+Pixel = tuple[int, int]
+"""Row and column, from 0."""
 
 
 class ImageModel(ImageScores, TrainedModel):
@@ -168,7 +172,7 @@ class ImageModel(ImageScores, TrainedModel):
         return isinstance(self.full_model.core.head, CategoricalHead)
 
     def _sample(
-        self, count: int, options: SampleKeywords, labels: torch.Tensor | None, **given: Any
+        self, count: int, options: SampleKeywords, labels: Tensor | None, **given: Any
     ) -> NDArray[np.uint8]:
         """Return images [count, H, W, C]; given: further arguments of `ImageTransformer.sample`.
 
@@ -180,7 +184,7 @@ class ImageModel(ImageScores, TrainedModel):
                 "logistics: use temperature"
             )
         request = SampleRequest.of(count, **options)
-        pixels: torch.Tensor = self.model.sample(request, labels=labels, **given)
+        pixels: Tensor = self.model.sample(request, labels=labels, **given)
         return pixels.cpu().numpy()
 
     def decoder(self) -> Decoder | None:
@@ -256,7 +260,7 @@ class ImageModel(ImageScores, TrainedModel):
             )  # fmt: skip
         return details
 
-    def _filled(self, mask: str) -> torch.Tensor:
+    def _filled(self, mask: str) -> Tensor:
         return filled_pixels(mask, *self.full_model.shape[:2])
 
     def _read_split(self, request: ScoreRequest) -> tuple[DataConfig, ImageDataset]:
@@ -309,7 +313,24 @@ class ImageModel(ImageScores, TrainedModel):
     def write_attention(
         self, options: ImageAttentionOptions, out: OutputFolder, report: ProgressFactory
     ) -> str:
-        return write_attention(self, options, out, report)
+        model, sizes, head = self.full_model, self.settings.model.transformer, options.head
+        check_layer_and_head(options.layer, head, n_layers=sizes.n_layers, n_heads=sizes.n_heads)
+        layer = options.layer or sizes.n_layers
+        pixels = options.pixels(*model.shape[:2])
+        label = options.label if model.n_classes else None
+        progress = report("sampled positions")
+        image = self.sample(1, seed=options.seed, label=label, progress=progress)[0]  # [H, W, C]
+        maps = self.attention(image, pixels, label=label, layer=layer, head=head)
+        title = (
+            f"layer {layer}, {'mean of all heads' if head is None else f'head {head}'}: weights "
+            "(red) of the prediction of a pixel (blue),\nquery block (solid) and memory block "
+            "(dashed)"
+        )
+        return render.write_attention(
+            out, image, model.levels, pixels, maps, title=title,
+            blocks=attention_blocks(model, pixels),
+            about={"layer": layer, "head": head, "label": label},
+        )  # fmt: skip
 
 
 restore = ImageModel.restore
@@ -320,3 +341,32 @@ def _training_images(settings: DataConfig) -> ImageDataset | None:
     with suppress(UserError):
         return settings.read("train")
     return None
+
+
+def attention_blocks(model: ImageTransformer, pixels: Sequence[Pixel]) -> list[Blocks]:
+    """Return the query block and the memory block of each predicted pixel: bool [H, W] each.
+
+    The query block has the pixels that share the predicted one's window of keys; without windows it
+    is the pixel alone. The memory block (Parmar et al. 2018, section 3.3) has the pixels whose
+    values some query of the block sees by the mask pattern, the block's own too.
+    """
+    pattern = model.core.decoder.blocks[0].attention.mask_pattern
+    positions = torch.arange(model.order.length, device=device_of(model))  # [L]
+    blocks = []
+    for row, column in pixels:
+        queries = model.order.positions[row, column]  # [C]
+        if pattern.windows is not None:
+            number = pattern.windows.block_of(positions)  # [L]
+            queries = positions[number == number[queries[0]]]  # [Q]
+        seen = pattern.visible(queries.unsqueeze(1), positions).any(0)  # [L]
+        of_queries = torch.zeros_like(seen).index_fill_(0, queries, True)  # [L]
+        query_block = model.order.to_images(of_queries.unsqueeze(0))[0].any(-1)  # [H, W]
+        memory_block = by_pixel(model, seen.unsqueeze(0))[0] > 0  # [H, W]
+        blocks.append((query_block.cpu().numpy(), memory_block.numpy()))
+    return blocks
+
+
+def by_pixel(model: ImageTransformer, of_keys: Tensor) -> Tensor:
+    """Return sums over the keys that hold a pixel's values: [N, L] -> float64 [N, H, W]."""
+    by_value = F.pad(of_keys[:, 1:], (0, 1))  # [N, L], key t holds the value at t - 1
+    return model.order.to_images(by_value).cpu().double().sum(-1)

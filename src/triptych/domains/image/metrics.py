@@ -127,11 +127,7 @@ def completion_scores(
 
 
 def upscaling_scores(
-    trained: ImageModel,
-    images: ImageDataset,
-    *,
-    seed: int = 0,
-    progress: Progress | None = None,
+    trained: ImageModel, images: ImageDataset, *, seed: int = 0, progress: Progress | None = None
 ) -> dict[str, Any]:
     """Return pSNR and consistency of one sample of each image, and of interpolations.
 

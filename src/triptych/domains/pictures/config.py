@@ -12,13 +12,7 @@ import numpy as np
 
 from triptych.config.schema import to_plain
 from triptych.domains.options import ScoreRequest
-from triptych.domains.pictures.data import (
-    SPLITS,
-    ImageDataset,
-    check_same_images,
-    leaks,
-    read_pack,
-)
+from triptych.domains.pictures.data import SPLITS, ImageDataset, check_same_images, leaks, read_pack
 from triptych.domains.pictures.sources import Digits, ImageSource
 from triptych.errors import UserError
 from triptych.files.leaks import warn_of_leaks
@@ -120,11 +114,7 @@ def loaders(
 
 
 def read_to_score(
-    settings: DataConfig,
-    request: ScoreRequest,
-    vocabulary: dict[str, Any],
-    *,
-    classes: bool,
+    settings: DataConfig, request: ScoreRequest, vocabulary: dict[str, Any], *, classes: bool
 ) -> tuple[DataConfig, ImageDataset]:
     """Return the settings of the data that are scored, and the first `limit` images of a split.
 

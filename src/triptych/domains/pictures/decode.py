@@ -37,13 +37,6 @@ NO_IMAGE_PAGE = 5
 """Bits of TIFF's NewSubfileType: a smaller copy of another page (1), a mask of one (4)."""
 
 
-class ImageSizeError(ValueError):
-    """An image that is not of the expected height and width (pixels)."""
-
-    def __init__(self, height: int, width: int) -> None:
-        super().__init__(f"{width} wide and {height} high")
-
-
 class ValueRangeError(ValueError):
     """An image of more than 8 bits, without a range of values to scale it by.
 
@@ -150,30 +143,26 @@ def to_eight_bits(image: Image.Image, reading: Reading, notes: set[str]) -> Imag
 
 def decode_pages(
     content: bytes,
-    height: int,
-    width: int,
     channels: int,
     *,
-    resize: bool,
+    size: tuple[int, int] | None = None,
     reading: Reading,
     notes: set[str],
 ) -> Iterator[Pixels]:
-    """Yield the images of a file: uint8 [height, width, channels].
+    """Yield the images of a file: uint8 [H, W, channels].
 
-    notes: to which keys of `NOTES` are added. Raises ImageSizeError for another size unless
-    `resize`, ValueRangeError for more than 8 bits without a range in `reading`, and the exceptions
-    of Pillow for a damaged file.
+    size: height and width to which images are cropped and scaled, in pixels; None for their own.
+    notes: to which keys of `NOTES` are added. Raises ValueRangeError for more than 8 bits without a
+    range in `reading`, and the exceptions of Pillow for a damaged file.
     """
     from PIL import Image, ImageOps
 
     for page in pages(content, notes):
         image = to_eight_bits(page, reading, notes)
         image = image.convert("L" if channels == 1 else "RGB")
-        if (image.height, image.width) != (height, width):
-            if not resize:
-                raise ImageSizeError(image.height, image.width)
-            image = ImageOps.fit(image, (width, height), Image.Resampling.LANCZOS)
-        yield np.asarray(image, dtype=np.uint8).reshape(height, width, channels)
+        if size is not None and (image.height, image.width) != size:
+            image = ImageOps.fit(image, size[::-1], Image.Resampling.LANCZOS)
+        yield np.asarray(image, dtype=np.uint8).reshape(image.height, image.width, channels)
 
 
 def notes_about(notes: Mapping[str, set[str]], reading: Reading) -> Iterator[str]:

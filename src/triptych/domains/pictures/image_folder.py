@@ -19,7 +19,6 @@ from triptych.domains.options import counted
 from triptych.domains.pictures.data import ImageDataset, concatenate
 from triptych.domains.pictures.decode import (
     DARK,
-    ImageSizeError,
     Pixels,
     ValueRangeError,
     decode_pages,
@@ -308,18 +307,14 @@ class ImageFolder(ImageSource):
         Raises UserError for an image of another size, and one whose range of values is unknown.
         """
         notes: set[str] = set()
-        shape, options = (self.height, self.width, self.channels), {"resize": self.resize}
+        size = self.height, self.width
         try:
             content = (self._folder / path).read_bytes()
-            return [
-                *decode_pages(content, *shape, **options, reading=self.reading, notes=notes)
-            ], notes
-        except ImageSizeError as error:
-            raise UserError(
-                f"{self._folder / path} is {error} (pixels), expected {self.width} wide and "
-                f"{self.height} high: set data.source.init_args.resize to true to crop and "
-                "scale all images, or change height and width"
-            ) from error
+            fitted = size if self.resize else None
+            pages = decode_pages(
+                content, self.channels, size=fitted, reading=self.reading, notes=notes
+            )
+            images = [*pages]
         except ValueRangeError as error:
             raise UserError(
                 f"{self._folder / path} has {error}: set "
@@ -329,3 +324,11 @@ class ImageFolder(ImageSource):
         # Pillow raises a dozen types of exception for damaged files.
         except Exception as error:
             return f"{path} ({why_unreadable(error)})"
+        for height, width, _ in (pixels.shape for pixels in images):
+            if (height, width) != size:
+                raise UserError(
+                    f"{self._folder / path} is {width} wide and {height} high (pixels), expected "
+                    f"{self.width} wide and {self.height} high: set data.source.init_args.resize "
+                    "to true to crop and scale all images, or change height and width"
+                )
+        return images, notes

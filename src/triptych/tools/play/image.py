@@ -17,7 +17,7 @@ from triptych.domains.image.domain import HALVES
 from triptych.domains.image.given import filled_pixels
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.pictures import render
-from triptych.domains.pictures.decode import ImageSizeError, decode_pages
+from triptych.domains.pictures.decode import decode_pages
 from triptych.domains.pictures.options import Reading
 from triptych.errors import UserError
 from triptych.tools.play import Page
@@ -128,13 +128,13 @@ def read_drawing(model: ImageModel, drawing: str) -> NDArray[np.uint8]:
         raise UserError(f"The drawing cannot be read: {expected}")
     try:
         content = base64.b64decode(drawing.removeprefix(ADDRESS), validate=True)
-        shape = (height, width, channels)
-        pixels = next(decode_pages(content, *shape, resize=False, reading=Reading(), notes=set()))
-    except ImageSizeError as error:
-        raise UserError(f"The drawing is {error} (pixels); {expected}") from error
+        pixels = next(decode_pages(content, channels, reading=Reading(), notes=set()))
     # base64 and Pillow raise a dozen types of exception for damaged content.
     except Exception as error:
         raise UserError(f"The drawing cannot be read: {expected}") from error
+    if pixels.shape[:2] != (height, width):
+        rows, columns, _ = pixels.shape
+        raise UserError(f"The drawing is {columns} wide and {rows} high (pixels); {expected}")
     return render.to_levels(pixels, model.full_model.levels)
 
 

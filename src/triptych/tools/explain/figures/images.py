@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from triptych.core.heads import CategoricalHead
-from triptych.domains.image.attention import attention_blocks
+from triptych.domains.image.inference import attention_blocks
 from triptych.domains.pictures.render import BLOCK_LINES, Blocks, hide, in_colour, outline, to_bytes
 from triptych.files.drawing import BLUE, RED, new_figure
 from triptych.tools.explain.drawing import animation
