@@ -17,8 +17,7 @@ from triptych.domains.music.config import Config, DataConfig, ModelConfig
 from triptych.domains.music.domain import DOMAIN
 from triptych.errors import UserError
 from triptych.training.engine.objective import DistillationConfig, ObjectiveConfig
-from triptych.training.run.averaging import average_weights
-from triptych.training.run.checkpoint import header, read_checkpoint
+from triptych.training.run.checkpoint import average_weights, header, read_checkpoint
 from triptych.training.run.settings import FineTuneConfig
 from triptych.training.run.trainer import train
 

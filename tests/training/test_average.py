@@ -18,7 +18,7 @@ from toy_task import ToyTask, checkpoint, toy_run, validation_loader, weights
 from triptych.training.callbacks.ema import WeightAverage, decay_at, training_weights_first
 from triptych.training.engine.evaluate import sum_scores
 from triptych.training.engine.optim import AdamW, InverseSqrt
-from triptych.training.run.averaging import average_weights
+from triptych.training.run.checkpoint import average_weights
 from triptych.training.run.settings import OptimConfig
 
 OPTIM = OptimConfig(AdamW(weight_decay=0.1), 0.05, InverseSqrt(warmup_steps=3), ema_decay=0.6)

@@ -151,7 +151,7 @@ class Average(PluginOptions):
 
         import torch
 
-        from triptych.training.run.averaging import average_weights
+        from triptych.training.run.checkpoint import average_weights
 
         content = average_weights(paths)
         try:

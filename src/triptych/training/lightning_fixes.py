@@ -20,12 +20,7 @@ import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins import TorchCheckpointIO
 from pytorch_lightning.callbacks import EarlyStopping
-from pytorch_lightning.profilers import (
-    AdvancedProfiler,
-    Profiler,
-    PyTorchProfiler,
-    SimpleProfiler,
-)
+from pytorch_lightning.profilers import AdvancedProfiler, Profiler, PyTorchProfiler, SimpleProfiler
 from pytorch_lightning.strategies import DDPStrategy
 from pytorch_lightning.strategies.launchers import _MultiProcessingLauncher
 from torch import distributed

@@ -83,7 +83,5 @@ class Config(RunSettings):
 
     def model_settings(self) -> MusicSettings:
         return MusicSettings(
-            self.model,
-            sequence_length=self.data.sequence_length,
-            overlap=self.data.overlap,
+            self.model, sequence_length=self.data.sequence_length, overlap=self.data.overlap
         )

@@ -92,11 +92,7 @@ class TrainingPieces:
         return cls(Ragged.of(rows, dtype), np.array(whole), Ragged.of(speeds), np.array(pitches))
 
     def crop(
-        self,
-        number: int,
-        config: DataConfig,
-        tokenizer: MusicTokenizer,
-        generator: torch.Generator,
+        self, number: int, config: DataConfig, tokenizer: MusicTokenizer, generator: torch.Generator
     ) -> Window:
         """Draw a crop of a piece at a random speed and transposition."""
         shifts = config.augmentation.shifts(self.pitches[number], *tokenizer.pitch_range)

@@ -6,8 +6,6 @@ has 2abc.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from torch import nn
 
 from triptych.core.attention.multihead import MultiHeadAttention
@@ -54,10 +52,18 @@ def training_flops(model: nn.Module, length: int = 0) -> float:
     trained takes 2 more for its own gradient (Chowdhery et al. 2022, appendix B). A layer that is
     applied several times counts as often. length: of the sequences; 0 leaves attention out.
     """
+    repeats = {  # of the blocks of a stack, which may be fewer than its layers
+        part: stack.n_layers // len(stack.blocks)
+        for stack in model.modules()
+        if isinstance(stack, Stack)
+        for block in stack.blocks
+        for part in block.modules()
+    }
     uses: dict[nn.Parameter, int] = {}  # a weight that two modules share counts once
     by_pattern: dict[tuple[nn.Module, int], int] = {}  # layers of a stack share the pattern
     attention = 0
-    for part, times in _with_repeats(model):
+    for part in model.modules():
+        times = repeats.get(part, 1)
         uses |= dict.fromkeys(part.parameters(recurse=False), times)
         if length and isinstance(part, MultiHeadAttention):
             key = part.mask_pattern, part.n_heads * part.d_head
@@ -66,19 +72,3 @@ def training_flops(model: nn.Module, length: int = 0) -> float:
             attention += 3 * times * by_pattern[key]
     per_target = sum(n * p.numel() * (6 if p.requires_grad else 4) for p, n in uses.items())
     return per_target + (attention / length if length else 0.0)
-
-
-def _with_repeats(model: nn.Module) -> Iterator[tuple[nn.Module, int]]:
-    """Yield all modules of a model, and how often each is applied in one pass.
-
-    A stack may have fewer blocks than layers.
-    """
-    times = {
-        part: stack.n_layers // len(stack.blocks)
-        for stack in model.modules()
-        if isinstance(stack, Stack)
-        for block in stack.blocks
-        for part in block.modules()
-    }
-    for part in model.modules():
-        yield part, times.get(part, 1)

@@ -25,7 +25,7 @@ from triptych.training.engine.objective import Predictions
 from triptych.training.engine.optim import TargetWeights, gradient_norms
 from triptych.training.engine.speed import Throughput
 from triptych.training.finetune.parts import InitialWeights, restrict_training
-from triptych.training.finetune.rows import FIXED_ROWS, FixedRows, RowMap, WordRows, fixed_rows_of
+from triptych.training.finetune.rows import FIXED_ROWS, FixedRows, RowMap, WordRows
 from triptych.training.lightning_fixes import log_for_callbacks, unscale_before_clipping
 from triptych.training.loading.batches import derive_seed
 from triptych.training.loggers.csv import RunLogger
@@ -379,7 +379,9 @@ class TrainingModule(pl.LightningModule, ABC):
         self.latest = dict(checkpoint["triptych"]["metrics"])
         if (rows := checkpoint.get(FIXED_ROWS)) is not None:
             table = self.word_rows().table
-            self.fixed_rows = fixed_rows_of(self, table, checkpoint["state_dict"], rows)
+            name = next(name for name, weight in self.named_parameters() if weight is table)
+            vectors = checkpoint["state_dict"][name]
+            self.fixed_rows = FixedRows(table, rows, vectors[rows.to(vectors.device)].clone())
 
     def _log(self, values: dict[str, float], step: int) -> None:
         if self.trainer.is_global_zero:

@@ -127,7 +127,8 @@ def orthogonalized(
     """
     a, b, c = coefficients
     tall = matrices.shape[1] > matrices.shape[2]
-    x = (matrices.mT if tall else matrices).to(_format_of(matrices.device))
+    emulated = matrices.device.type == "cpu" and not cpu_has_bf16()  # bfloat16 without hardware
+    x = (matrices.mT if tall else matrices).to(torch.float32 if emulated else torch.bfloat16)
     # The spectral norm is at most the Frobenius norm.
     x = x / torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True).clamp(min=eps)
     for _ in range(steps):
@@ -135,9 +136,3 @@ def orthogonalized(
         polynomial = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
         x = torch.baddbmm(x, polynomial, x, beta=a)
     return x.mT if tall else x
-
-
-def _format_of(device: torch.device) -> torch.dtype:
-    """Return bfloat16 where the hardware has it, else float32."""
-    emulated = device.type == "cpu" and not cpu_has_bf16()
-    return torch.float32 if emulated else torch.bfloat16

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,13 +21,7 @@ from triptych.training.run.checkpoint import (
     merged_weights,
     read_checkpoint,
 )
-from triptych.training.run.resume import (
-    changes,
-    check_resumable,
-    find_checkpoint,
-    listed,
-    misfit,
-)
+from triptych.training.run.resume import changes, check_resumable, find_checkpoint, listed, misfit
 from triptych.training.run.settings import RunSettings
 
 OPTION = "run.start.init_from"
@@ -46,7 +39,7 @@ class Start(NamedTuple):
     vocabulary: Any = None
     """Vocabulary that comes with the weights; None where the run builds its own."""
     initial: dict[str, Any] | None = None
-    """Content of the checkpoint `run.start.init_from` of a new run."""
+    """Content of the checkpoint `run.start.init_from` of a new run, with merged adapters."""
     resumed: tuple[Path, dict[str, Any]] | None = None
     """Checkpoint to continue from, and its content."""
 
@@ -79,37 +72,24 @@ def find_start(
                     "weights would never be trained; set run.start.init_from to a trained model"
                 )
         return Start(config)
-    content = read_initial(start.init_from, domain=domain, settings=settings)
+    content = read_checkpoint(start.init_from)
     header = content["triptych"]
-    if all(change.name != "task.class_path" for change in changes(header, settings)):
+    check_domain(header, domain, f"{OPTION} {start.init_from}")
+    altered = changes(header, settings)
+    sizes = [c for c in altered if c.alters_model() and c.name.rpartition(".")[2] in SIZES]
+    if sizes:  # another n_heads would fit the weights
+        raise UserError(f"{OPTION} is {start.init_from}, a model of other sizes: {listed(sizes)}")
+    content = {**content, "state_dict": merged_weights(content)}
+    if all(change.name != "task.class_path" for change in altered):
         check_parts(config, core_weights(content["state_dict"]))
     own = start.init_vocabulary == "data"
     return Start(config, None if own else header["vocabulary"], initial=content)
 
 
-def read_initial(name: str, *, domain: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of the setting `OPTION`, with its adapters merged into the weights.
-
-    Raises UserError if there is none, or if its domain or a size of its model differs (another
-    n_heads would fit the weights).
-    """
-    content = read_checkpoint(name)
-    header = content["triptych"]
-    check_domain(header, domain, f"{OPTION} {name}")
-    sizes = [
-        change
-        for change in changes(header, settings)
-        if change.alters_model() and change.name.rpartition(".")[2] in SIZES
-    ]
-    if sizes:
-        raise UserError(f"{OPTION} is {name}, a model of other sizes: {listed(sizes)}")
-    return {**content, "state_dict": merged_weights(content)}
-
-
 def initialize_from(task: TrainingModule, content: dict[str, Any]) -> None:
     """Load the weights of a checkpoint into a new run (of best.ckpt their moving average).
 
-    content: of `read_initial`. Prints model settings that differ, and with the vocabulary of the
+    content: `Start.initial`. Prints model settings that differ, and with the vocabulary of the
     data how many of its symbols are new. Raises UserError if the vocabulary or a weight does not
     fit, and where weights that start anew would not be trained.
     """

@@ -109,14 +109,6 @@ class FixedRows:
         table[self.rows.to(table.device)] = self.vectors.to(table)
 
 
-def fixed_rows_of(
-    module: nn.Module, table: nn.Parameter, weights: Mapping[str, Tensor], rows: Tensor
-) -> FixedRows:
-    """Return the fixed rows of a table of a module that resumes from these weights."""
-    name = next(name for name, weight in module.named_parameters() if weight is table)
-    return FixedRows(table, rows, weights[name][rows.to(weights[name].device)].clone())
-
-
 def place_vectors(target: WordRows, path: str) -> FixedRows:
     """Write the vectors of a file into the rows of their words, and return those rows.
 

@@ -17,11 +17,7 @@ from pytorch_lightning.strategies import DDPStrategy, SingleDeviceStrategy
 
 from triptych.errors import UserError, nearest
 from triptych.training.engine.devices import choose_precision, uses_cuda
-from triptych.training.lightning_fixes import (
-    AtomicCheckpointIO,
-    copies_this_process,
-    profiler_of,
-)
+from triptych.training.lightning_fixes import AtomicCheckpointIO, copies_this_process, profiler_of
 from triptych.training.run.settings import RunSettings
 
 PARAMETERS = inspect.signature(pl.Trainer.__init__).parameters

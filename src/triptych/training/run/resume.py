@@ -183,10 +183,7 @@ def check_resumable(
 
 
 def resume_run(
-    task: TrainingModule,
-    loader: ResumableLoader,
-    path: Path,
-    content: dict[str, Any],
+    task: TrainingModule, loader: ResumableLoader, path: Path, content: dict[str, Any]
 ) -> int:
     """Set the loader's position to the checkpoint's and return the step.
 

@@ -165,10 +165,7 @@ def train(
 
 
 def _open_loggers(
-    task: TrainingModule,
-    folder: Path,
-    step: int,
-    facts: dict[str, Any],
+    task: TrainingModule, folder: Path, step: int, facts: dict[str, Any]
 ) -> list[Logger]:
     """Create the run's folder with config.yaml and versions.json; return its loggers."""
     (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
