@@ -58,7 +58,13 @@ def run(arguments: Sequence[str]) -> None:
     if options.action == "make" or (options.action == "list") != (options.name is None):
         raise UserError("expected data list, data fetch NAME, or data make NAME [OPTIONS]")
     if options.action == "list":
-        print_list()
+        rows = []
+        for name, data in catalogue.read().items():
+            rows += [(name, f"{data.size / 1e6:6.1f} MB", data.about), ("", "", data.terms)]
+        print(*aligned(rows), sep="\n")
+        print("\ntriptych data fetch NAME downloads one into data/NAME\n")
+        print(*aligned([(name, recipes.about(name)) for name in recipes.names()]), sep="\n")
+        print("\ntriptych data make NAME writes the files of one into data/NAME")
         return
     data = catalogue.find(options.name)
 
@@ -70,14 +76,3 @@ def run(arguments: Sequence[str]) -> None:
     outcome = f"{len(fetched)} files fetched" if fetched else "all files are there already"
     print(f"{folder}: {outcome}; terms of use: {data.terms}", file=sys.stderr)
     print(data.command(folder))
-
-
-def print_list() -> None:
-    """Print name, size, content and terms of every data set, and the recipes."""
-    rows = []
-    for name, data in catalogue.read().items():
-        rows += [(name, f"{data.size / 1e6:6.1f} MB", data.about), ("", "", data.terms)]
-    print(*aligned(rows), sep="\n")
-    print("\ntriptych data fetch NAME downloads one into data/NAME\n")
-    print(*aligned([(name, recipes.about(name)) for name in recipes.names()]), sep="\n")
-    print("\ntriptych data make NAME writes the files of one into data/NAME")

@@ -74,10 +74,7 @@ def score(model: TrainedModel, options: EvaluateOptions, what: str) -> Evaluatio
 
 
 def result_paths(options: Any) -> dict[str, Path]:
-    """Return the result files to write by option; options: `EvaluateOptions`.
-
-    Raises UserError where one cannot be written or must be kept, and where two are the same.
-    """
+    """Return the result files by option; UserError for one as `check_result_file`, or twice."""
     files: dict[str, Path] = {}
     for name in (*options.replaced_files, *options.kept_files):
         if (value := getattr(options, name)) is None:
@@ -92,11 +89,7 @@ def result_paths(options: Any) -> dict[str, Path]:
 
 
 def print_metrics(result: dict[str, Any]) -> None:
-    """Print the split and number of items, then one metric a line, aligned.
-
-    Labels of metrics of which several kinds exist follow. For a reduced dtype each metric is
-    followed by its change from fp32.
-    """
+    """Print the split and number of items, one metric a line with its change, and labels."""
     first = f", the first {result['limit']} of it" if result["limit"] else ""
     items = counted(result["count"], "item", "items")
     dtype = f" in {result['dtype']}" if "change" in result else ""
@@ -104,10 +97,8 @@ def print_metrics(result: dict[str, Any]) -> None:
     print(f"{result['domain']}, split {result['split']}{first}: {items} scored{dtype}{given}")
     width = max(map(len, result["metrics"]), default=0)
     for name, value in result["metrics"].items():
-        change = ""
-        if "change" in result:
-            full = result["metrics_fp32"][name]
-            change = f"  ({result['change'][name]:+.4f}, fp32 {full:.4f})"
+        full = result["metrics_fp32"][name] if dtype else value
+        change = f"  ({result['change'][name]:+.4f}, fp32 {full:.4f})" if dtype else ""
         print(f"  {name:<{width}}  {value:.4f}{change}")
     details = result["details"]
     for name, label in details.get("labels", {}).items():

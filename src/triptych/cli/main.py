@@ -1,8 +1,7 @@
 """The command line: the table of commands, and `main`, which chooses one by the first words.
 
-Imports nothing heavy: `triptych --help` and the refusals of an unknown word, a missing file or a
-slip in the YAML appear at once. The module of a command is imported when the command is used. Help,
-dispatch, completion and the page of the command line follow the table.
+Imports nothing heavy: help and the refusals of an unknown word, a missing file or a slip in the
+YAML appear at once. The module of a command is imported when the command is used.
 """
 
 from __future__ import annotations

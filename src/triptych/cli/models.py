@@ -1,7 +1,4 @@
-"""What commands that use a trained model share: open it, and write what it makes into a folder.
-
-`triptych sample` and `triptych attention` are no more than this and one method of the model.
-"""
+"""What commands of a trained model share; `triptych sample` and `attention` are no more."""
 
 from __future__ import annotations
 
@@ -26,8 +23,7 @@ from triptych.tools.download import catalogue
 def open_model(domain: Domain, options: Any) -> TrainedModel:
     """Return the model that the options name, on their device and in their number format.
 
-    Raises UserError for a checkpoint of another domain and for a device or a number format that
-    this machine does not have.
+    Raises UserError for a checkpoint of another domain, and what this machine does not have.
     """
     from triptych.training.engine.devices import device_named
 
@@ -47,8 +43,7 @@ def open_model(domain: Domain, options: Any) -> TrainedModel:
 def data_advice(data: Any, option: str, domain: str | None = None) -> Iterator[None]:
     """Say in the refusal of data whose folder is missing how to get them.
 
-    data: settings of the data. option: names their folder. domain: whose configs without files are
-    an alternative.
+    option: names their folder. domain: whose configs without files are an alternative.
     """
     try:
         yield

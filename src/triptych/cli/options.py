@@ -1,7 +1,4 @@
-"""From a command line to options: the parser of every command, and what is checked of its values.
-
-The options of a command are a dataclass, see `domains.options.CommandOptions`.
-"""
+"""From a command line to options: the parser of every command, and checks of its values."""
 
 from __future__ import annotations
 
@@ -15,16 +12,9 @@ from jsonargparse import ArgumentParser, Namespace
 
 from triptych import pretrained
 from triptych.cli.main import COMMANDS
+from triptych.config import schema
 from triptych.config.files import read_settings_file
 from triptych.config.messages import ON_PATH, module_exists
-from triptych.config.schema import (
-    build,
-    hide_group_options,
-    parse_settings,
-    parser_for,
-    prefer_int,
-    split_config,
-)
 from triptych.domains.base import Domain
 from triptych.domains.options import CommandOptions, PluginOptions
 from triptych.errors import UserError
@@ -56,7 +46,7 @@ def parser_of(name: str, domain: Domain | None = None) -> ArgumentParser:
     words: dict[str, dict[str, Any]] = {}
     for kind in reversed(options.__mro__):
         words |= vars(kind).get("parser_arguments", {})
-    parser = parser_for(
+    parser = schema.parser_for(
         *settings,
         options,
         prog=prog,
@@ -86,28 +76,23 @@ def _add_trainer(parser: ArgumentParser) -> None:
         help="Number formats of training; auto is bf16-mixed on hardware with bf16, else 32-true. "
         "Validation computes in the format of the weights.",
     )
-    prefer_int(parser)
+    schema.prefer_int(parser)
     if parser.groups is not None:
         parser.groups["trainer"].title = "Arguments of Lightning's Trainer"
-    hide_group_options(parser)
+    schema.hide_group_options(parser)
 
 
 def read_options(name: str, arguments: Sequence[str], domain: Domain | None = None) -> Any:
-    """Return the options of a command line, after importing its plugin.
-
-    Raises UserError for an unknown option, an impossible value and a missing input file.
-    """
-    values, locate = parse_settings(parser_of(name, domain), arguments)
-    options = build(options_class(name, domain), values, locate=locate)
+    """Return the options, after importing their plugin; UserError for a wrong value or file."""
+    values, locate = schema.parse_settings(parser_of(name, domain), arguments)
+    options = schema.build(options_class(name, domain), values, locate=locate)
     if isinstance(options, PluginOptions):
         for path in options.checkpoints():
             check_checkpoint(path)
         if options.plugin is not None:
-            if not module_exists(options.plugin):
-                raise UserError(
-                    f"--plugin {options.plugin} is no module that Python can import; {ON_PATH}"
-                )
-            import_module(options.plugin)
+            if not module_exists(plugin := options.plugin):
+                raise UserError(f"--plugin {plugin} is no module that Python can import; {ON_PATH}")
+            import_module(plugin)
     for option, expected in options.input_files().items():
         if (value := getattr(options, option)) is not None:
             check_input_file(value, option, expected=expected)
@@ -124,7 +109,7 @@ def read_run(name: str, arguments: Sequence[str], domain: Domain) -> tuple[Any, 
         a in ("-h", "--help") or a.startswith("--print_") or a.partition("=")[0].endswith(".help")
         for a in arguments
     )
-    paths, _ = split_config(arguments)
+    paths, _ = schema.split_config(arguments)
     if not paths and not wants_text:
         raise UserError(
             f"{name} {domain.name} needs a settings file: triptych {name} {domain.name} "
@@ -132,9 +117,9 @@ def read_run(name: str, arguments: Sequence[str], domain: Domain) -> tuple[Any, 
         )
     for path in paths:
         read_settings_file(path)
-    values, locate = parse_settings(parser_of(name, domain), arguments)
+    values, locate = schema.parse_settings(parser_of(name, domain), arguments)
     config, options = (
-        build(kind, values, locate=locate)
+        schema.build(kind, values, locate=locate)
         for kind in (domain.config_class(), options_class(name, domain))
     )
     return config, options, values["trainer"]

@@ -1,7 +1,4 @@
-"""`triptych pretrained`, `configs` and `completion`: what comes with the package is printed.
-
-Imports nothing heavy.
-"""
+"""`triptych pretrained`, `configs` and `completion`: what comes with the package is printed."""
 
 from __future__ import annotations
 
@@ -63,7 +60,11 @@ class Configs(CommandOptions):
     def run(self) -> None:
         known = domains.names()
         if self.name is not None and self.name not in known:
-            print(text_of(self.name), end="")
+            inside = (domain for domain in known if domain in self.name.split("/"))
+            file = next(filter(None, (configs.find(d, self.name) for d in inside)), None)
+            if file is None:
+                raise configs.unknown(self.name)
+            print(file.read_text(encoding="utf-8"), end="")
             return
         for domain in known if self.name is None else [self.name]:
             free = configs.without_files(domain)
@@ -73,14 +74,6 @@ class Configs(CommandOptions):
                 for name, file in configs.find_all(domain).items()
             ]
             print(*aligned(rows), sep="\n")
-
-
-def text_of(name: str) -> str:
-    """Return the text of the file that a word such as `image/digits` names."""
-    for domain in domains.names():
-        if domain in name.split("/") and (file := configs.find(domain, name)):
-            return file.read_text(encoding="utf-8")
-    raise configs.unknown(name)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -87,10 +87,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> None:
 
 
 def unused_optimizer_settings(arguments: Sequence[str], optimizer: Any) -> Iterator[str]:
-    """Yield a sentence about settings of a file's optimiser that the optimiser of a run lacks.
-
-    Such as the weight decay of AdamW in a file, with Adam on the command line.
-    """
+    """Yield sentences about settings of a file's optimiser that the one of the run lacks."""
     kind = type(optimizer).__name__
     for path in split_config(arguments)[0]:
         optim = read_settings_file(path).content.get("optim") or {}
@@ -118,7 +115,7 @@ def memory_advice(config: Any) -> str:
 
 
 class Pack:
-    """`triptych pack DOMAIN`: the data of a run in files that training maps into memory."""
+    """`triptych pack DOMAIN`."""
 
     @dataclass(frozen=True, kw_only=True)
     class Options(CommandOptions):

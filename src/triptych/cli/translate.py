@@ -23,11 +23,7 @@ CHUNK = 1 << 16
 
 
 def run(domain: Domain, arguments: Sequence[str]) -> None:
-    """Translate standard input; raises UserError, before a line is read where possible.
-
-    Lines are translated as soon as the input pauses, so that the command answers in a pipe whose
-    writer waits.
-    """
+    """Translate standard input whenever it pauses; raises UserError, early where possible."""
     options = read_options("translate", arguments, domain)
     settings = options.arguments()
     # The model is opened first: a wrong checkpoint is refused before anyone has typed a sentence.
@@ -62,12 +58,10 @@ def run(domain: Domain, arguments: Sequence[str]) -> None:
 
 
 def arriving_lines(stream: BinaryIO, at_most: int, *, name: str) -> Iterator[list[str]]:
-    """Yield the lines of UTF-8 text in order, as soon as the input pauses, `at_most` at a time.
+    """Yield lines of text as `split_lines`, as soon as the input pauses, `at_most` at a time.
 
-    A list is never empty. It is yielded when it has `at_most` lines, or when no further byte can be
-    read at once. A line counts once its end was read; the last one needs no end. Lines are split as
-    by `split_lines`. name: what errors call the stream. Raises UserError for a line that is not
-    UTF-8.
+    A list is never empty. A line counts once its end was read; the last one needs no end. name:
+    what errors call the stream. Raises UserError for a line that is not UTF-8.
     """
     if stream.isatty():
         print("reading lines from the terminal; end with Ctrl-D", file=sys.stderr)
@@ -94,10 +88,7 @@ def arriving_lines(stream: BinaryIO, at_most: int, *, name: str) -> Iterator[lis
 
 
 def is_ready(stream: BinaryIO) -> bool:
-    """Whether a read would return at once, from a buffer that is empty.
-
-    True where that cannot be known: in memory, and for a pipe on Windows.
-    """
+    """Whether a read would return at once; True in memory and for a pipe on Windows."""
     try:
         return bool(select.select([stream], [], [], 0)[0])
     except (OSError, ValueError):

@@ -1,8 +1,4 @@
-"""YAML files of settings, with the line of each key.
-
-Imports nothing heavy: the command line reads the files first, so that a missing file or a slip in
-the YAML is reported at once.
-"""
+"""YAML files of settings, with the line of each key. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -18,10 +14,7 @@ from triptych.errors import UserError, nearest
 
 
 def at_home(value: Any) -> Any:
-    """Return a value with the home folder in place of `~` where a text in it begins with `~/`.
-
-    For all settings and options, since a shell leaves `--out=~/x` as it is.
-    """
+    """Return a value with the home folder for `~/`, which a shell leaves in `--out=~/x`."""
     if isinstance(value, str):
         return os.path.expanduser(value) if value.startswith("~/") else value
     if isinstance(value, list | tuple):
@@ -52,11 +45,7 @@ class SettingsFile:
 
 
 def read_settings_file(path: Path) -> SettingsFile:
-    """Read one YAML file of settings.
-
-    Raises UserError for a file without such settings, and for a key that occurs twice (PyYAML would
-    silently take the last).
-    """
+    """Read a YAML file of settings; UserError also for a key twice, of which PyYAML takes one."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:

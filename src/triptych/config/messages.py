@@ -64,10 +64,7 @@ def module_exists(path: str) -> bool:
 
 
 def typed_actions(parser: argparse.ArgumentParser) -> list[tuple[argparse.Action, Any]]:
-    """Return the arguments of a parser with their types; None for a type that only argparse knows.
-
-    Neither library has a public list of them.
-    """
+    """Return the arguments of a parser with their types; None for one that argparse alone knows."""
     return [(action, getattr(action, "_typehint", None)) for action in parser._actions]
 
 

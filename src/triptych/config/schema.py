@@ -29,19 +29,8 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import jsonargparse
 from jsonargparse.typing import register_type
 
+from triptych.config import messages
 from triptych.config.files import SettingsFile, at_home, read_settings_file
-from triptych.config.messages import (
-    Locate,
-    allows_null,
-    check_keys,
-    class_in,
-    import_kinds,
-    in_words,
-    is_part,
-    sentences,
-    subclass_paths,
-    typed_actions,
-)
 from triptych.errors import UserError
 from triptych.types import LIMITED
 
@@ -83,10 +72,7 @@ COMMAND_LINE = "the command line"
 
 
 def to_plain(config: Any) -> Any:
-    """Return a settings dataclass as JSON types only, for a checkpoint or config.yaml.
-
-    Raises TypeError for a value without a plain form (a fault of the program, not of its user).
-    """
+    """Return a settings dataclass as JSON types; TypeError for a value without such a form."""
     return json.loads(json.dumps(config, default=_plain_form))
 
 
@@ -97,7 +83,7 @@ def _plain_form(value: Any) -> Any:
         raise TypeError(f"a {type(value).__name__} has no plain form: {value!r}")
     kind = type(value)
     fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
-    if is_part(kind):
+    if messages.is_part(kind):
         return {"class_path": f"{kind.__module__}.{kind.__qualname__}", "init_args": fields}
     return fields
 
@@ -111,8 +97,8 @@ def from_plain(cls: type[Config], plain: Any, *, where: str = "the settings") ->
     """
     _check_packages(cls, plain, {"triptych", cls.__module__.partition(".")[0]}, where)
     parser = _plain_parser(cls)  # type: ignore[arg-type]  # a class has a hash
-    check_keys(parser, plain, lambda key: where)
-    with sentences(parser, lambda key: where):
+    messages.check_keys(parser, plain, lambda key: where)
+    with messages.sentences(parser, lambda key: where):
         values = parser.parse_object(plain)
     return build(cls, values, locate=lambda key: where)
 
@@ -125,7 +111,7 @@ def _plain_parser(cls: Hashable) -> jsonargparse.ArgumentParser:
 
 
 def build(
-    cls: type[Config], values: jsonargparse.Namespace, *, locate: Locate, key: str = ""
+    cls: type[Config], values: jsonargparse.Namespace, *, locate: messages.Locate, key: str = ""
 ) -> Config:
     """Return the dataclass `cls` from parsed values, inner parts first.
 
@@ -136,11 +122,11 @@ def build(
     arguments = {}
     for name in filter(values.__contains__, hints):
         value, inner = values[name], f"{key}.{name}".lstrip(".")
-        if value is None and not allows_null(hints[name]):
-            wanted = in_words(hints[name])
+        if value is None and not messages.allows_null(hints[name]):
+            wanted = messages.in_words(hints[name])
             raise UserError(f"{locate(inner)}: {inner} must be {wanted}, got null")
         if isinstance(value, jsonargparse.Namespace):
-            kind: Any = class_in(hints[name])
+            kind: Any = messages.class_in(hints[name])
             if "class_path" in value:
                 kind, value = resolve_name(value.class_path), value.get("init_args") or {}
             value = build(kind, value, locate=locate, key=inner)
@@ -157,12 +143,12 @@ def build(
 
 def _check_packages(hint: Any, plain: Any, packages: set[str], where: str) -> None:
     """Raise UserError for a part whose class would be imported from another package."""
-    cls = class_in(hint)
-    if cls is not None and is_part(cls):
+    cls = messages.class_in(hint)
+    if cls is not None and messages.is_part(cls):
         named = isinstance(plain, dict)
         path, plain = (plain.get("class_path"), plain.get("init_args")) if named else (plain, None)
         if isinstance(path, str) and "." not in path:  # the short name of a class
-            path = next((p for p in subclass_paths(cls) if p.endswith(f".{path}")), None)
+            path = next((p for p in messages.subclass_paths(cls) if p.endswith(f".{path}")), None)
         if not isinstance(path, str):
             return  # the parser reports it
         module = path.rpartition(".")[0]
@@ -202,7 +188,7 @@ def parser_for(
             help="Settings file (YAML). Options override it, wherever they stand.",
         )
     for cls in classes:
-        import_kinds(cls)  # the help lists them, and their short names are known
+        messages.import_kinds(cls)  # the help lists them, and their short names are known
         parser.add_class_arguments(cls, None, as_group=config, skip={*skip})
     hide_group_options(parser)
     return parser
@@ -210,7 +196,7 @@ def parser_for(
 
 def hide_group_options(parser: jsonargparse.ArgumentParser) -> None:
     """Remove `--model FILE` and its like from the help: one settings file holds all groups."""
-    actions = [action for action, _ in typed_actions(parser)]
+    actions = [action for action, _ in messages.typed_actions(parser)]
     keys = [action.dest for action in actions if not action.dest.endswith(".help")]
     for action in actions:
         if any(key.startswith(action.dest + ".") for key in keys):
@@ -223,7 +209,7 @@ def prefer_int(parser: jsonargparse.ArgumentParser) -> None:
     `typing` caches types that compare equal, so that `int | float` of one library may come out as
     the `float | int` of another, and jsonargparse tries types in order.
     """
-    for action, hint in typed_actions(parser):
+    for action, hint in messages.typed_actions(parser):
         hints = get_args(hint)
         if int in hints and float in hints:
             ordered = [int, float, *(hint for hint in hints if hint not in (int, float))]
@@ -232,11 +218,8 @@ def prefer_int(parser: jsonargparse.ArgumentParser) -> None:
 
 def parse_settings(
     parser: jsonargparse.ArgumentParser, arguments: Sequence[str]
-) -> tuple[jsonargparse.Namespace, Locate]:
-    """Parse a command line; return the values and a function that locates a key.
-
-    Every file is first read alone, so that its errors name it and the line.
-    """
+) -> tuple[jsonargparse.Namespace, messages.Locate]:
+    """Parse a command line, first each file alone; return values and what locates a key."""
     paths: list[Path] = []
     others = list(arguments)
     # A recipe may have an option of this name, which is no settings file of the command's own.
@@ -245,35 +228,28 @@ def parse_settings(
         paths, others = split_config(arguments)
     files = [read_settings_file(path) for path in paths]
     for file in files:
-        check_keys(parser, file.content, file.locate)
-        with sentences(parser, file.locate):
+        messages.check_keys(parser, file.content, file.locate)
+        with messages.sentences(parser, file.locate):
             parser.parse_string(file.text)
     # Options apply in order: with the files first, an option always overrides a file.
     first = [part for path in paths for part in (CONFIG_OPTION, str(path))]
-    with sentences(parser, lambda key: COMMAND_LINE):
+    with messages.sentences(parser, lambda key: COMMAND_LINE):
         values = at_home(parser.parse_args([*first, *others]))
     return values, _locate_in(files, others)
 
 
 def split_config(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
     """Return the settings files of a command line, in their order, and all other arguments."""
-    paths: list[Path] = []
-    others: list[str] = []
-    rest = iter(arguments)
-    for argument in rest:
-        if argument == CONFIG_OPTION:
-            path = next(rest, None)
-            if path is None:
-                raise UserError(f"{CONFIG_OPTION} needs the name of a settings file after it")
-            paths.append(Path(at_home(path)))
-        elif argument.startswith(CONFIG_OPTION + "="):
-            paths.append(Path(at_home(argument.partition("=")[2])))
-        else:
-            others.append(argument)
-    return paths, others
+    reader = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    reader.add_argument(CONFIG_OPTION, action="append", default=[])
+    try:
+        found, others = reader.parse_known_args(arguments)
+    except argparse.ArgumentError:
+        raise UserError(f"{CONFIG_OPTION} needs the name of a settings file after it") from None
+    return [Path(at_home(path)) for path in found.config], others
 
 
-def _locate_in(files: list[SettingsFile], options: list[str]) -> Locate:
+def _locate_in(files: list[SettingsFile], options: list[str]) -> messages.Locate:
     # `--data.source.init_args.directory` and `--data.source.directory` set the same key.
     given = {
         option.lstrip("-").partition("=")[0].replace(".init_args", "")

@@ -132,21 +132,14 @@ class TrainedModel(ABC):
 
     @classmethod
     def of_run(cls, config: RunSettings, model: nn.Module, vocabulary: Any = None) -> Self:
-        """Return the model of a run in use, without a checkpoint; `evaluate` reads the run's data.
-
-        vocabulary: as `read_vocabulary` returns it.
-        """
+        """Return the model of a run in use, with which `evaluate` reads the run's data."""
         trained = cls(config.model_settings(), model, vocabulary)
         trained.data_settings = config.data
         return trained
 
     @cached_property
     def data_settings(self) -> Any:
-        """Settings of the data that the model was trained on, for `evaluate`.
-
-        Raises UserError for a source of data that this version of Triptych does not have, and for
-        one outside Triptych that is not imported.
-        """
+        """Settings of the training's data; UserError for a source that is not imported or known."""
         from triptych import domains
         from triptych.config.schema import from_plain
 
@@ -157,10 +150,7 @@ class TrainedModel(ABC):
         return from_plain(kind, plain, where="the data of the model")
 
     def with_dtype(self, dtype: Dtype) -> Self:
-        """Return the same model in another number format, see `decoding.execution.quantize`.
-
-        Raises UserError for one that the device does not offer.
-        """
+        """Return the same model in another number format; raises UserError as `quantize` does."""
         from triptych.decoding.execution import quantize
 
         other = copy.copy(self)
@@ -204,17 +194,14 @@ class TrainedModel(ABC):
         return {"domain": self.domain, "vocabulary": vocabulary, **others}
 
     def token_maps(self) -> list[Tensor | None]:
-        """Return maps of tokens under which the data are as probable, None for the same tokens.
+        """Return maps of tokens under which the data are as probable, first None for no change.
 
-        The first is None. A domain with symmetries has parameters; see `core.models.averaged`.
+        A domain with symmetries has parameters; see `core.models.averaged`.
         """
         return [None]
 
     def decoder(self) -> Decoder | None:
-        """Return the decoder whose steps sample from the model without a condition but a class.
-
-        None for a model of another kind.
-        """
+        """Return the decoder that samples with no condition but a class; None for other models."""
         return None
 
     def text_format(self) -> TextFormat | None:
@@ -234,8 +221,7 @@ class TrainedModel(ABC):
     ) -> Evaluation:
         """Score a whole split of the data, see `score_split`.
 
-        data, options: fields of the domain's class of requests, such as `limit`, see
-        `ScoreRequest`. progress: called with (batches done, batches in all).
+        data, options: fields of the domain's `score_request`. progress: of batches.
         """
         where = None if data is None else str(data)
         try:
@@ -246,47 +232,31 @@ class TrainedModel(ABC):
 
     @abstractmethod
     def score_split(self, request: Any, progress: Progress | None = None) -> Evaluation:
-        """Score a whole split of the data.
-
-        request: of the class `score_request`; batch_size has no effect on the score. Raises
-        UserError for missing data.
-        """
+        """Score a whole split by a `score_request`; UserError for missing data."""
 
     def check_evaluation(self, options: Any) -> None:
-        """Raise UserError for options of `evaluate` that this model cannot serve, before the work.
-
-        options: of the domain's class `evaluate_options`.
-        """
+        """Raise UserError for `evaluate_options` that this model cannot serve, before the work."""
         return None
 
     def further_details(self, options: Any, report: ProgressFactory) -> dict[str, Any]:
-        """Return results that the options ask for besides the metrics, for the details of a score.
+        """Return results that `evaluate_options` ask for besides the metrics, for the details.
 
-        Computed once, in the number format of the options. options: of the domain's class
-        `evaluate_options`. Raises UserError as `evaluate` does.
+        Computed once, in the number format of the options. Raises UserError as `evaluate` does.
         """
         return {}
 
     def write_samples(self, options: Any, out: OutputFolder, report: ProgressFactory) -> str:
-        """Write samples into a folder and return one sentence that says what was written.
-
-        options: of the domain's class `sample_options`.
-        """
+        """Write samples by `sample_options` into a folder; return a sentence about them."""
         raise NotImplementedError
 
     def write_attention(self, options: Any, out: OutputFolder, report: ProgressFactory) -> str:
-        """Write drawings and numbers of attention weights into a folder, as `write_samples` does.
-
-        options: of the domain's class `attention_options`.
-        """
+        """Write drawings and numbers by `attention_options`, as `write_samples` does."""
         raise NotImplementedError
 
     def translate(
         self, lines: Sequence[str], *, n_best: int = 1, **options: Any
     ) -> list[str] | list[list[str]] | list[list[Translation]]:
-        """Return one translation per line, or a list of at most n_best where n_best is above 1.
-
-        A translation contains no line end.
+        """Return a translation without line ends per line, or at most n_best for n_best above 1.
 
         options: progress, and the fields of the domain's `translate_options` that are not those of
         `ModelOptions` or dtype. A domain may offer lists of `Translation`.
@@ -340,8 +310,8 @@ class Domain:
     ) -> tuple[TrainingModule, ResumableLoader, FixedBatches]:
         """Read the data and return the training module and the loaders of both splits.
 
-        vocabulary: that of the checkpoint whose weights initialise the run; None for a new one.
-        Raises UserError for missing data, and for settings and teachers that do not fit.
+        vocabulary: of the checkpoint that initialises the run. Raises UserError for missing data,
+        and for settings and teachers that do not fit.
         """
         from triptych.domains.several import add_teachers, read_teachers
 
@@ -365,10 +335,7 @@ class Domain:
             return f"{out}: {import_module(self.packing).pack(config, PackWriter(folder))}"
 
     def restore(self, checkpoint: dict[str, Any], device: str = "auto") -> TrainedModel:
-        """Return the trained model of a checkpoint's content, on a device.
-
-        Raises UserError for a device that this machine does not have.
-        """
+        """Return the trained model of a checkpoint's content; UserError for an absent device."""
         model: TrainedModel = self._find("inference", "restore")(checkpoint, device)
         return model
 

@@ -146,8 +146,7 @@ class EvaluateOptions(ScoreRequest, AverageOptions):
     def result_files(self, result: dict[str, Any]) -> dict[str, bytes]:
         """Return the content of the domain's own result files by option.
 
-        result: the score as it goes into the JSON file; details that have a file of their own may
-        be removed from it.
+        result: the content of the JSON file, without what is removed from it here.
         """
         return {}
 

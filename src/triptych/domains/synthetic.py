@@ -19,8 +19,7 @@ Numbers = NDArray[np.int64]
 class SyntheticSource(ABC):
     """Source that draws its data from a known distribution.
 
-    No model has a lower expected score than the entropy. A score below it by more than the sampling
-    error means that the model saw the targets.
+    No model has a lower expected score than the entropy, unless it saw the targets.
     """
 
     @abstractmethod
@@ -51,10 +50,7 @@ class NoisyCopy(Checked):
         return np.where(uniform < self.change, (values + 1 + offset) % self.n_values, values)
 
     def chain(self, uniform: NDArray[np.float64]) -> Numbers:
-        """Return items [N, R, ...] in which part r is a copy of part r - 1, and part 0 uniform.
-
-        uniform: one draw in [0, 1) for each value, [N, R, ...].
-        """
+        """Return items in which part r copies part r - 1; uniform: draws in [0, 1) [N, R, ...]."""
         parts = [(uniform[:, 0] * self.n_values).astype(np.int64)]
         for part in range(1, uniform.shape[1]):
             parts.append(self.apply(parts[-1], uniform[:, part]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # loaded only where something is drawn
     from matplotlib.axes import Axes
@@ -30,12 +30,11 @@ PREFERRED_FONTS = (
 def new_figure(width: float, height: float, title: str = "", *, fitted: bool = True) -> Figure:
     """Return an empty figure of this size in inches.
 
-    fitted: place the panels by the size of their labels; False for frames of an animation, whose
-    panels must not move.
+    fitted: place the panels by the size of their labels, which moves those of an animation.
     """
     from matplotlib.figure import Figure
 
-    layout: Literal["constrained"] | None = "constrained" if fitted else None
+    layout: Any = "constrained" if fitted else None
     figure = Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout=layout)
     if title:
         figure.suptitle(title, fontsize=10, color=GREY)

@@ -1,7 +1,4 @@
-"""Pieces of music as piano rolls: one geometry, drawn as PNG, as SVG and as a page.
-
-A part is a `pretty_midi.Instrument`.
-"""
+"""Pieces of music as piano rolls: one geometry, drawn as PNG, as SVG and as a page."""
 
 from __future__ import annotations
 
@@ -66,16 +63,11 @@ class PianoRoll:
         end = max((note.end for voice in voices for note in voice.part.notes), default=1.0)
         self.low, self.high = low - 2, high + 2
         self.seconds = max(float(end), 0.1)
-
-    @property
-    def drums(self) -> float:
+        self.drums = self.low + 0.6
         """Place of drums: at the lower edge, below the notes."""
-        return self.low + 0.6
-
-    @property
-    def dark_rows(self) -> list[int]:
+        every = range(self.low, self.high + 1)
+        self.dark_rows = [pitch for pitch in every if pitch % 12 in BLACK_KEYS]
         """Pitches of black keys."""
-        return [pitch for pitch in range(self.low, self.high + 1) if pitch % 12 in BLACK_KEYS]
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from triptych.types import Progress, ProgressFactory
 
 
 class ProgressLine:
-    """Callback (done, total) that keeps a line on standard error up to date: units done, units per
-    second and the time left.
+    """Callback (done, total) for a line on standard error: units done, rate and time left.
 
     On a terminal the line is rewritten; in a log a new line follows every 30 s at most.
     at_most: the work may end before its total; its last call then gives the units done as total.
@@ -60,16 +59,13 @@ def end_line() -> None:
         print(file=sys.stderr)
 
 
-def _no_display(what: str, *, at_most: bool = False) -> Progress:
-    return lambda done, total: None
-
-
-_DISPLAY: ContextVar[ProgressFactory] = ContextVar("display", default=_no_display)
+_DISPLAY: ContextVar[ProgressFactory | None] = ContextVar("display", default=None)
 
 
 def display(what: str) -> Progress:
     """Return a display of the units `what`; it shows nothing outside of `displayed_by`."""
-    return _DISPLAY.get()(what)
+    factory = _DISPLAY.get()
+    return factory(what) if factory else lambda done, total: None
 
 
 @contextmanager
@@ -85,10 +81,7 @@ def displayed_by(factory: ProgressFactory) -> Iterator[None]:
 def aligned(
     rows: Sequence[Sequence[str]], *, right_from: int | None = None, indent: str = ""
 ) -> list[str]:
-    """Return the rows of a table as lines with columns of one width, two spaces apart.
-
-    right_from: index of the first column whose cells end at one place; None: all begin at one.
-    """
+    """Return the rows of a table as lines, with columns from `right_from` on aligned right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     left = len(widths) if right_from is None else right_from
     lines = []

@@ -65,10 +65,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield a new folder that replaces `path` when the block ends.
-
-    An exception in the block deletes it and leaves `path` unchanged.
-    """
+    """Yield a new folder that replaces `path` when the block ends without an exception."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY))
     old = new.with_name(f"{new.name}.old")
@@ -92,10 +89,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(out: str) -> Iterator[Path]:
-    """Yield a folder that becomes `out` when the block ends, as `atomic_folder` does.
-
-    Raises UserError where `out` holds anything, and where a file cannot be written.
-    """
+    """Yield an `atomic_folder` for `out`; UserError where it holds or cannot hold anything."""
     path = Path(out)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UserError(f"{out} exists already and is not empty; expected a new folder as --out")
@@ -115,10 +109,7 @@ def _umask() -> int:
 
 
 def write_atomically(path: str | Path, content: bytes) -> Path:
-    """Write a file atomically and return its path; pipes and devices are written directly.
-
-    Raises UserError if the file cannot be written; former content is unchanged then.
-    """
+    """Write a file atomically, a pipe or device directly; UserError where it cannot be written."""
     path = Path(path)
     try:
         if path.exists() and not path.is_file():  # a pipe or a device
@@ -132,13 +123,9 @@ def write_atomically(path: str | Path, content: bytes) -> Path:
 
 
 def why_unwritable(folder: Path) -> str | None:
-    """Return why no file can be created in a folder, which may be missing; None where one can.
-
-    Leaves nothing behind, so a command that fails afterwards has changed nothing.
-    """
-    existing = folder.absolute()
-    while not os.path.lexists(existing):
-        existing = existing.parent
+    """Return why no file can be made in a folder, which may be missing; leaves nothing behind."""
+    places = (folder.absolute(), *folder.absolute().parents)
+    existing = next(filter(os.path.lexists, places))
     if not existing.is_dir():
         return f"{existing} is a file"
     try:
@@ -165,11 +152,7 @@ def check_input_file(path: str, option: str, *, expected: str) -> Path:
 
 
 def check_result_file(path: str, option: str, *, replaces: bool = True) -> Path:
-    """Return the path of a file to be written.
-
-    Raises UserError where its folder cannot be written, and where the file exists and the option
-    does not replace files.
-    """
+    """Return the path of a file to be written; UserError where it cannot, or must be kept."""
     file = Path(path)
     if not path or file.is_dir():
         reason = f"{path} is a folder" if path else "is empty"
@@ -186,10 +169,7 @@ def check_result_file(path: str, option: str, *, replaces: bool = True) -> Path:
 
 
 class OutputFolder:
-    """Folder of result files. Created with the first file; other files in it are left alone.
-
-    Raises UserError where it cannot be written.
-    """
+    """Folder of result files, created with the first one; UserError where it cannot be written."""
 
     def __init__(self, folder: str, *, overwrite: bool) -> None:
         if not folder:
@@ -197,9 +177,7 @@ class OutputFolder:
         self.path = Path(folder)
         self.overwrite = overwrite
         if (why := why_unwritable(self.path)) is not None:
-            raise UserError(
-                f"cannot write into --out {folder}: {why}; expected a folder to write into"
-            )
+            raise UserError(f"cannot write into --out {folder}: {why}; expected another folder")
 
     def __str__(self) -> str:
         return str(self.path)

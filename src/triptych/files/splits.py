@@ -90,10 +90,9 @@ def warn_of_skipped(source: str | Path, skipped: list[str], n_files: int) -> Non
 
 
 def source_to_score(source: Source, split: str, data: str | Path | None) -> Source:
-    """Return the data source to score, which reads the folder `data` where one is given.
+    """Return the data source to score, of the folder `data` where one is given.
 
-    Raises UserError for a folder if the source reads none, and for the split `all` if it would
-    contain the data of the training.
+    Raises UserError where the source reads no folder, and for `all` of the training's data.
     """
     trained_from: Any = getattr(source, "directory", None)
     if data is not None and trained_from is None:

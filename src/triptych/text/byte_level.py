@@ -24,10 +24,7 @@ UNKNOWN = "<unk>"
 
 @dataclass(frozen=True)
 class BytePairs(TokenizerConfig):
-    """Byte-level BPE: frequent words are one token, rare ones several; any text can be encoded.
-
-    Sennrich et al. 2016, arXiv 1508.07909.
-    """
+    """Byte-level BPE (Sennrich et al. 2016): frequent words are one token; encodes any text."""
 
     lossless = True
     min_pieces = 256

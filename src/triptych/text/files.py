@@ -41,10 +41,7 @@ class Source(Checked, ABC, Generic[Item]):
         """Return the items of one of the splits, in an order that depends on the data alone."""
 
     def items(self, split: str) -> list[Item]:
-        """Return all items of a split in order.
-
-        Raises UserError for an unknown or empty split, and for missing or damaged files.
-        """
+        """Return all items of a split; UserError for an unknown or empty one, or damaged files."""
         if split not in self.splits():
             known = ", ".join(self.splits())
             raise UserError(f"the {self.holds} have no split {split!r}; they have {known}")
@@ -94,10 +91,7 @@ class Source(Checked, ABC, Generic[Item]):
         return find_leaks(digests, self.compares)
 
     def leak(self, split: str, items: Iterable[Item]) -> Leak | None:
-        """Return the leak from the training items of this source into items of a split.
-
-        None without one, and where the training items cannot be read.
-        """
+        """Return the leak of training items into a split; None also where they cannot be read."""
         with suppress(UserError):
             if self.held_out():
                 digests = {TRAIN: self.digests(self.items(TRAIN)), split: self.digests(items)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 QUOTES = {**dict.fromkeys("‘’‚‛′", "'"), **dict.fromkeys("“”„‟″«»", '"')}
 PLAIN = {**QUOTES, **dict.fromkeys("‐‑‒–—―−", "-")}
@@ -39,16 +39,12 @@ def readable(line: str, known: Callable[[str], bool]) -> str:
 def _equal(character: str, known: Callable[[str], bool]) -> str:
     if known(character):
         return character
-    return next((e for e in _equals(character) if all(map(known, e))), character)
-
-
-def _equals(character: str) -> Iterator[str]:
-    category = unicodedata.category(character)
-    if category == "Cf" or unicodedata.name(character, "").startswith("VARIATION SELECTOR"):
-        yield ""
-    yield PLAIN.get(character, character)
-    yield unicodedata.normalize("NFKC", character)
-    yield unicodedata.normalize("NFKD", character)
+    category, name = unicodedata.category(character), unicodedata.name(character, "")
+    if category == "Cf" or name.startswith("VARIATION SELECTOR"):
+        return ""
+    compatible = (unicodedata.normalize(form, character) for form in ("NFKC", "NFKD"))
+    equals = (PLAIN.get(character, character), *compatible)
+    return next((each for each in equals if all(map(known, each))), character)
 
 
 def in_usual_case(line: str, n_tokens: Callable[[str], int]) -> str | None:

@@ -50,10 +50,7 @@ def row_of(line: str, where: str) -> Row:
 
 
 def read_table(path: Path) -> Iterator[Row]:
-    """Yield the rows of a table that are not blank; in one of records the first has their names.
-
-    Raises UserError as `read_lines` and for damaged records.
-    """
+    """Yield the rows that are not blank, of records their names first; UserError for damage."""
     suffix = table_suffix(path.name)
     if suffix in RECORDS:
         records = _records(path, suffix)
@@ -74,9 +71,8 @@ def read_table(path: Path) -> Iterator[Row]:
         for cells in filter(None, rows):
             yield Row([_one_line(cell) for cell in cells], f"{path}, line {rows.line_num}")
     except csv.Error as error:
-        raise UserError(
-            f"{path}, line {rows.line_num}: {error}; a quote may be open before it"
-        ) from None
+        where = f"{path}, line {rows.line_num}"
+        raise UserError(f"{where}: {error}; a quote may be open before it") from None
 
 
 def _one_line(cell: str) -> str:
@@ -139,25 +135,21 @@ def read_columns(
     reasons, kept = [], 0
     for row in rows:
         if len(row.cells) != len(first.cells):
-            reasons.append(
-                f"{row.where} has {len(row.cells)} cells and the "
-                f"{'header' if names else 'first line'} has {len(first.cells)}"
-            )
+            line = f"{'header' if names else 'first line'} has {len(first.cells)}"
+            reasons.append(f"{row.where} has {len(row.cells)} cells and the {line}")
             continue
         cells = [row.cells[place] for place in places]
         if filled and not all(cells):
-            reasons.append(
-                f"{row.where} has {len(cells)} cells, cell {cells.index('') + 1} is empty"
-            )
+            empty = f"cell {cells.index('') + 1} is empty"
+            reasons.append(f"{row.where} has {len(cells)} cells, {empty}")
             continue
         kept += 1
         yield Row(cells, row.where)
     if len(reasons) >= max(kept, 1):
         raise UserError(f"{reasons[0]}; expected as many in every row, with text")
     if reasons:
-        warn_once(
-            f"{path}: left out {len(reasons):,} of {len(reasons) + kept:,} rows: {reasons[0]}"
-        )
+        every = len(reasons) + kept
+        warn_once(f"{path}: left out {len(reasons):,} of {every:,} rows: {reasons[0]}")
 
 
 def _place(path: Path, name: str, cells: Sequence[str], names: Sequence[str]) -> int:

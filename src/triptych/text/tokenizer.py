@@ -39,8 +39,7 @@ class TokenizerConfig(Checked, ABC):
     def build(self, lines: Iterable[str], size: int, specials: Sequence[str]) -> TextTokenizer:
         """Learn a tokenizer from lines of text.
 
-        size: maximum number of ids, special ids included; a small text gives fewer. specials: names
-        of the special ids.
+        size: maximum number of ids, special ids included. specials: names of the special ids.
         """
 
 
@@ -79,10 +78,7 @@ class TextTokenizer:
         return json.dumps({REPLACED: replaced, "tokenizer": tokenizer}, ensure_ascii=False)
 
     def to_tokenizer_json(self) -> dict[str, Any]:
-        """Return a tokenizer.json of Hugging Face's library with the ids of the model.
-
-        Raises UserError for a tokenizer that it cannot describe.
-        """
+        """Return a tokenizer.json of Hugging Face's library; UserError where there is none."""
         if self.replaced:
             raise UserError(
                 "the tokenizer replaces characters before it reads a text, which a tokenizer file "
@@ -126,10 +122,7 @@ class TextTokenizer:
 
     @cached_property
     def token_bytes(self) -> list[bytes]:
-        """Text of each id of a byte-level kind in UTF-8, of which an id may hold a part.
-
-        Empty for special ids and for the unknown token.
-        """
+        """Bytes of each id of a byte-level kind; empty for special ids and the unknown token."""
         letters = byte_letters()
         pieces = self.symbols[self.n_reserved :]
         texts = [bytes(letters[letter] for letter in piece) for piece in pieces]
@@ -137,10 +130,7 @@ class TextTokenizer:
 
     @property
     def words(self) -> list[str | None]:
-        """Return for each id its word, without the space before it; None where it is no whole word.
-
-        Without a space before it a token of byte-level BPE may be a part of a word.
-        """
+        """Word of each id, without its space; None where it is, or in BPE may be, a part of one."""
         model, none = self._tokenizer.model, [None] * self.n_reserved
         if isinstance(model, models.WordPiece):
             continues, names = model.continuing_subword_prefix, self.symbols[self.n_reserved :]
@@ -154,10 +144,7 @@ class TextTokenizer:
         return found
 
     def split_last(self, text: str) -> tuple[list[int], bytes]:
-        """Return the ids of the words of a text but the last, and the last word in UTF-8.
-
-        In a longer text the last word may have other ids, as it may go on.
-        """
+        """Return the ids of all words but the last, which may go on, and the last in UTF-8."""
         assert self._tokenizer.pre_tokenizer is not None
         text = text.translate(self.replaced)
         words = self._tokenizer.pre_tokenizer.pre_tokenize_str(text)
@@ -192,10 +179,7 @@ class TextTokenizer:
         return frozenset("".join(each.decode(errors="ignore") for each in self.token_bytes))
 
     def has_character(self, character: str) -> bool:
-        """Whether the vocabulary has a character, as the tokenizer reads it, as a whole.
-
-        Byte-level BPE writes every character, but those that it has not were rare in the training.
-        """
+        """Whether the vocabulary has a character, as the tokenizer reads it, as a whole."""
         text = character.translate(self.replaced)
         if self._tokenizer.normalizer is not None:
             text = self._tokenizer.normalizer.normalize_str(text)

@@ -35,10 +35,7 @@ def encode_documents(
 
 
 def join_sentences(sentences: Sequence[Sequence[int]], most: int) -> Iterator[list[int]]:
-    """Yield rows of at most `most` tokens: as many whole sentences as fit, one after the other.
-
-    A longer sentence is cut into rows of its own.
-    """
+    """Yield rows of at most `most` tokens: as many sentences as fit; a longer one is cut."""
     row: list[int] = []
     for sentence in sentences:
         if row and len(row) + len(sentence) > most:
@@ -142,17 +139,14 @@ class MaskedExamples(Examples):
         return lengths[first][:, None]  # [N, 1]
 
     def batch(self, items: Items, generator: torch.Generator | None) -> MaskedBatch:
-        rows, segments, read, predicted, follows = [], [], [], [], []
+        examples = []
         for item in items:
             drawn = generator or generator_for(VALIDATION_SEED, int(item))
             first, second, is_next = self._segments(int(item), drawn)
             row = torch.from_numpy(np.concatenate([first, second]).astype(np.int64))  # [L]
-            changed, chosen = self.rates.apply(row, self.known, drawn)
-            rows.append(row)
-            segments.append((torch.arange(len(row)) >= len(first)).long())
-            read.append(changed)
-            predicted.append(chosen)
-            follows.append(is_next)
+            segment = (torch.arange(len(row)) >= len(first)).long()  # [L]
+            examples.append((row, segment, *self.rates.apply(row, self.known, drawn), is_next))
+        rows, segments, read, predicted, follows = zip(*examples, strict=True)
         where = _padded(predicted).flatten().nonzero().squeeze(1)  # [M]
         expected = _padded(rows).flatten()[where]  # [M]
         tokens = _padded(read, PAD)  # [B, L]
@@ -179,8 +173,8 @@ class MaskedExamples(Examples):
         return self.rows[first], np.append(row[: len(following) - 1], SEP), 0
 
 
-def _padded(rows: list[Tensor], fill: int = 0) -> Tensor:
-    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=fill)
+def _padded(rows: Sequence[Tensor], fill: int = 0) -> Tensor:
+    return torch.nn.utils.rnn.pad_sequence([*rows], batch_first=True, padding_value=fill)
 
 
 class NextTokenBatch(NamedTuple):
@@ -193,22 +187,17 @@ class NextTokenBatch(NamedTuple):
 
 
 class Windows(Examples):
-    """Windows of documents; every token of a document is in exactly one.
-
-    documents: tokens of each document with [SEP]. max_length: of a window.
-    """
+    """Windows of max_length tokens; each token of the documents, [SEP] too, is in exactly one."""
 
     def __init__(self, documents: Ragged, max_length: int, vocabulary: int) -> None:
         self.documents = documents
         self.vocabulary = vocabulary
-        begins = documents.offsets[:-1]
         starts = [np.arange(a, b, max_length) for a, b in pairwise(documents.offsets)]
         offsets = np.append(np.concatenate(starts), documents.offsets[-1])
         self.windows = Ragged(documents.values, offsets)
         before = documents.values[offsets[:-1] - 1]
-        self.previous = np.where(np.isin(offsets[:-1], begins), NONE_BEFORE, before).astype(
-            np.int64
-        )
+        begins = np.isin(offsets[:-1], documents.offsets[:-1])
+        self.previous = np.where(begins, NONE_BEFORE, before).astype(np.int64)
 
     def __len__(self) -> int:
         return len(self.windows)
@@ -221,10 +210,7 @@ class Windows(Examples):
         return NextTokenBatch(values, torch.from_numpy(self.previous[np.asarray(items)]))
 
     def pairs(self, limit: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the token before each token of the first windows, and the token itself, [N].
-
-        Before the first token of a document it is [CLS].
-        """
+        """Return the token before each one, [CLS] at the start of a document, and these, [N]."""
         targets = self.windows.values[: self.windows.offsets[: limit and limit + 1][-1]]
         contexts = np.concatenate([[CLS], targets[:-1]]).astype(np.int64)
         begins = self.documents.offsets[:-1]
@@ -253,10 +239,7 @@ class LabelledBatch(NamedTuple):
 
 
 class LabelledExamples(Examples):
-    """Examples of R rows each.
-
-    rows: the rows of all examples one after the other. labels: [N].
-    """
+    """Examples of R rows each; rows: those of all examples in order. labels: [N]."""
 
     def __init__(self, rows: Ragged, labels: NDArray[np.int64], n_rows: int) -> None:
         self.rows = rows

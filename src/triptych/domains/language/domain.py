@@ -5,13 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from triptych.domains import options
 from triptych.domains.base import Domain
-from triptych.domains.options import (
-    DynamicScoreRequest,
-    EvaluateOptions,
-    NewRunOptions,
-    SampleOptions,
-)
 from triptych.types import NonNegativeInt, PositiveInt
 
 STANDARD_INPUT = "-"
@@ -20,7 +15,7 @@ LABELS = "labels.tsv"
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguageScoreRequest(DynamicScoreRequest):
+class LanguageScoreRequest(options.DynamicScoreRequest):
     """What to score of a model of text."""
 
     pseudo_examples: NonNegativeInt = 100
@@ -29,7 +24,7 @@ class LanguageScoreRequest(DynamicScoreRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguageEvaluateOptions(LanguageScoreRequest, EvaluateOptions):
+class LanguageEvaluateOptions(LanguageScoreRequest, options.EvaluateOptions):
     """Score a model of text on a split of its data."""
 
     def report(self, result: dict[str, Any]) -> list[str]:
@@ -43,7 +38,7 @@ class LanguageEvaluateOptions(LanguageScoreRequest, EvaluateOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguageSampleOptions(SampleOptions):
+class LanguageSampleOptions(options.SampleOptions):
     """Write texts with a next-token model, fill masks with a masked-token model, or label lines.
 
     Lines are labelled by a model of a task with labels.
@@ -75,7 +70,7 @@ class LanguageSampleOptions(SampleOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguageNewRunOptions(NewRunOptions):
+class LanguageNewRunOptions(options.NewRunOptions):
     """Look at your texts and write a settings file for them, with comments."""
 
     data: str

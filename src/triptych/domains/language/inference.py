@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any, ClassVar, Unpack
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.sampling import SampleKeywords, SampleRequest
@@ -42,16 +42,14 @@ class TaskScores:
     """Sums over a batch and their ratios by the run's task, for training and trained models."""
 
     domain: ClassVar[str] = "language"
-    settings: Any  # LanguageSettings
+    settings: LanguageSettings
     model: Any
 
     def score(self, batch: Any) -> dict[str, Tensor]:
-        scores: dict[str, Tensor] = self.settings.task.score(self.model, batch)
-        return scores
+        return self.settings.task.score(self.model, batch)
 
     def metrics(self, totals: dict[str, float]) -> dict[str, float]:
-        ratios: dict[str, float] = self.settings.task.metrics(totals)
-        return ratios
+        return self.settings.task.metrics(totals)
 
 
 class LanguageModel(TaskScores, TrainedModel):
@@ -61,9 +59,7 @@ class LanguageModel(TaskScores, TrainedModel):
     settings_class = LanguageSettings
     read_vocabulary = staticmethod(Vocabulary.from_plain)
 
-    settings: LanguageSettings
     vocabulary: Vocabulary
-    full_model: nn.Module
 
     def text_format(self) -> TextFormat:
         tokenizer = self.vocabulary.tokenizer
@@ -76,9 +72,7 @@ class LanguageModel(TaskScores, TrainedModel):
 
     def decoder(self) -> Decoder | None:
         model = self.full_model
-        if not isinstance(model, DecoderOnly):
-            return None
-        return Decoder(model, self.settings.max_length)
+        return Decoder(model, self.settings.max_length) if isinstance(model, DecoderOnly) else None
 
     def check_evaluation(self, options: LanguageScoreRequest) -> None:
         self.check_dynamic(options)
@@ -91,10 +85,7 @@ class LanguageModel(TaskScores, TrainedModel):
     def score_split(
         self, request: LanguageScoreRequest, progress: Progress | None = None
     ) -> Evaluation:
-        """Return the scores of the run's task on a split, and those of simple models.
-
-        batch_size: examples of full length scored at a time, None for those of the training.
-        """
+        """Return scores of the run's task and simple models; batch_size: of full length."""
         self.check_evaluation(request)
         settings, task = self.data_settings, self.settings.task
         split, limit, most = request.split, request.limit, self.settings.max_length
@@ -104,9 +95,7 @@ class LanguageModel(TaskScores, TrainedModel):
         leak = trained_on.leak(split, items)
         lines = chain.from_iterable(map(source.compared, items))
         examples = task.encode(source, split, self.vocabulary, most)
-        max_tokens = settings.max_tokens
-        if request.batch_size is not None:
-            max_tokens = request.batch_size * most
+        max_tokens = request.batch_size * most if request.batch_size else settings.max_tokens
         count = min(len(examples), limit or len(examples))
         if request.dynamic:
             batches = FixedBatches(cut(range(count), 1), examples.batch)  # in order
@@ -160,9 +149,9 @@ class LanguageModel(TaskScores, TrainedModel):
         return self.vocabulary.tokenizer.decode_batch(rows)
 
     def classify(self, lines: Sequence[str]) -> list[tuple[str, float]]:
-        """Return the most probable label of each line, and its probability.
+        """Return the likeliest label of each line of texts between tabs, and its probability.
 
-        lines: the texts of an example between tabs. Raises UserError as `probabilities`.
+        Raises UserError as `probabilities`.
         """
         self._labelled_task()  # before a line is judged
         rows = [row_of(line, f"line {number}") for number, line in enumerate(lines, start=1)]

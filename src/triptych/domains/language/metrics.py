@@ -224,10 +224,7 @@ class MaskedCounts:
     def scores(
         self, left: Ids, right: Ids, expected: Ids
     ) -> tuple[dict[str, float], dict[str, float]]:
-        """Return the mean nats and the accuracy of each model, by name.
-
-        left, right [N]: the neighbours of each token as a model reads them. expected [N]: tokens.
-        """
+        """Return mean nats and accuracy by model, of tokens [N] between neighbours as read."""
         nats = self.counts.nats(left, expected)
         accuracy = self.counts.accuracy(left, expected)
         probability, likeliest = np.empty(len(expected)), np.empty(len(expected), dtype=np.int64)

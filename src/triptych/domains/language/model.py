@@ -69,10 +69,7 @@ class ModelConfig:
     `triptych export --format hf`."""
 
     def build_decoder(self, vocabulary: int, max_length: int) -> DecoderOnly:
-        """Return a decoder that predicts the next token; sizes in tokens.
-
-        The output matrix is the token embedding.
-        """
+        """Return a decoder of the next token whose output matrix is the embedding."""
         parts = self.transformer
         embedding = TokenEmbedding(vocabulary, parts.d_model)
         return DecoderOnly(

@@ -1,7 +1,4 @@
-"""Sources of text: documents of sentences, and examples with labels, in files of a folder.
-
-A source is a frozen dataclass that settings name by class path; a new kind is a new subclass.
-"""
+"""Sources of text: documents of sentences, and examples with labels, in files of a folder."""
 
 from __future__ import annotations
 

@@ -6,13 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from triptych.decoding.constraints import (
-    BEGIN,
-    ForcedText,
-    Lengths,
-    NoRepeatedNgrams,
-    RequiredPhrases,
-)
+from triptych.decoding import constraints
 from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.translation.domain import TranslationRequest
 from triptych.domains.translation.model import END
@@ -68,21 +62,25 @@ class TokenConstraints:
         wanted, size = self.wanted, len(self.tokenizer)
         rules: list[LogitsConstraint] = []
         if wanted.prefix is not None:
-            rules.append(ForcedText(self.stem, self.rest, self.tokenizer.token_bytes, device))
+            rules.append(
+                constraints.ForcedText(self.stem, self.rest, self.tokenizer.token_bytes, device)
+            )
         if wanted.min_length or wanted.max_length:
-            rules.append(Lengths(wanted.min_length, wanted.max_length, END, size, device))
+            rules.append(
+                constraints.Lengths(wanted.min_length, wanted.max_length, END, size, device)
+            )
         if wanted.no_repeat_ngram is not None:
-            rules.append(NoRepeatedNgrams(wanted.no_repeat_ngram, size))
+            rules.append(constraints.NoRepeatedNgrams(wanted.no_repeat_ngram, size))
         return rules
 
-    def required(self, device: torch.device) -> RequiredPhrases | None:
+    def required(self, device: torch.device) -> constraints.RequiredPhrases | None:
         """Return the required phrases; None if there are none."""
-        return RequiredPhrases(self.phrases, device) if self.phrases else None
+        return constraints.RequiredPhrases(self.phrases, device) if self.phrases else None
 
     def _variants(self, phrase: str, language: str) -> list[list[int]]:
         """Return the sequences of tokens that count as a phrase."""
         text, tokenizer = phrase.strip(), self.tokenizer
-        prefixes = {"": []} if language in NO_SPACES else {" ": [], "": [BEGIN]}
+        prefixes = {"": []} if language in NO_SPACES else {" ": [], "": [constraints.BEGIN]}
         known = {space: begin for space, begin in prefixes.items() if tokenizer.knows(space + text)}
         if not known:
             raise UserError(

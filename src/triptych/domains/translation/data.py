@@ -1,10 +1,11 @@
-"""Training and validation data of a run: vocabulary, encoded pairs and padded batches."""
+"""Training and validation data of a run: vocabulary, encoded pairs, padded batches and packs."""
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,20 +13,26 @@ import torch
 from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
+from triptych.config.schema import to_plain
 from triptych.domains.translation.model import END, START, Tokenizers
 from triptych.domains.translation.quality import N_USUAL, table
 from triptych.domains.translation.sources import Pair
 from triptych.errors import UserError
+from triptych.files.progress import display
 from triptych.text.batches import Examples, training_batches
 from triptych.text.tokenizer import PAD
 from triptych.training.loading.batches import Items, Ragged
 from triptych.training.loading.loader import ResumableLoader
-from triptych.training.loading.packed import Pack
+from triptych.training.loading.packed import Pack, PackWriter
 
 if TYPE_CHECKING:
-    from triptych.domains.translation.config import DataConfig
+    from triptych.domains.translation.config import Config, DataConfig
 
 LOG = logging.getLogger(__name__)
+VOCABULARY_PAIRS = 2_000_000
+"""Training pairs, from the first on, of which the vocabulary of a pack is learnt."""
+CHUNK = 10_000
+"""Pairs encoded at a time."""
 
 
 class Batch(NamedTuple):
@@ -145,11 +152,45 @@ def learn_vocabulary(config: DataConfig, pairs: Sequence[Pair]) -> Tokenizers:
 
 
 def read_pack(folder: str, split: str) -> tuple[Tokenizers, EncodedPairs, int]:
-    """Return the vocabulary, the pairs of a split and the number of pairs that were left out.
-
-    Raises UserError for a folder without a pack of sentence pairs.
-    """
+    """Return vocabulary, pairs and number of pairs left out of a split; UserError for no pack."""
     pack = Pack(folder, "translation")
     encoded = EncodedPairs(*(pack.ragged(f"{split}.{side}") for side in ("sources", "targets")))
     empty = int(pack.about["counts"][split]["empty"])
     return Tokenizers.from_plain(pack.about["vocabulary"]), encoded, empty
+
+
+def pack(config: Config, writer: PackWriter) -> str:
+    """Write the training and validation pairs as ids; return a sentence about them.
+
+    Training pairs with an empty side are left out. Text files are read one after the other, so that
+    the largest file has to fit into memory. Raises UserError for a tokenizer whose ids do not give
+    every text back.
+    """
+    data = config.data
+    if not data.tokenizer.lossless:
+        raise UserError(
+            f"data.tokenizer is {type(data.tokenizer).__name__}, whose ids do not give every text "
+            "back, and a pack holds ids alone; expected BytePairs"
+        )
+    filled = filter(all, _read(data, "train"))
+    tokenizers = learn_vocabulary(data, list(islice(filled, VOCABULARY_PAIRS)))
+    dtype = np.min_scalar_type(max(len(tokenizers.source), len(tokenizers.target)))
+    counts = {}
+    for split in ("train", "validation"):
+        progress, rest, read, written = display(f"{split} pairs"), _read(data, split), 0, 0
+        while chunk := list(islice(rest, CHUNK)):
+            read += len(chunk)
+            chosen = list(filter(all, chunk)) if split == "train" else chunk
+            encoded = EncodedPairs.of(chosen, tokenizers, dtype)
+            writer.append_ragged(f"{split}.sources", encoded.sources)
+            writer.append_ragged(f"{split}.targets", encoded.targets)
+            written += len(chosen)
+            progress(read, 0)
+        counts[split] = {"pairs": written, "empty": read - written}
+    about = {"domain": "translation", "data": to_plain(data), "vocabulary": tokenizers.to_plain()}
+    writer.finish(about | {"counts": counts})
+    return f"{counts['train']['pairs']:,} training pairs; {tokenizers}"
+
+
+def _read(data: DataConfig, split: str) -> Iterator[Pair]:
+    return chain(data.source.read(split), data.more_pairs() if split == "train" else ())

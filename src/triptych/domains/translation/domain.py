@@ -5,16 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
+from triptych.domains import options
 from triptych.domains.base import Domain
-from triptych.domains.options import (
-    OVERWRITE,
-    AttentionOptions,
-    AverageOptions,
-    EvaluateOptions,
-    NewRunOptions,
-    SamplingOptions,
-    ScoreRequest,
-)
 from triptych.errors import UserError
 from triptych.types import Checked, Dtype, NonNegativeInt, PositiveInt
 
@@ -36,7 +28,7 @@ class SearchOptions(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslationRequest(SamplingOptions, SearchOptions):
+class TranslationRequest(options.SamplingOptions, SearchOptions):
     """How lines are translated, and what every translation must fulfil.
 
     Raises UserError for options that do not fit together.
@@ -81,16 +73,13 @@ class TranslationRequest(SamplingOptions, SearchOptions):
             )
         if self.n_best > self.beam:
             raise UserError(f"n_best ({self.n_best}) must not be larger than beam ({self.beam})")
-        unused: tuple[str, ...] = ("temperature", "top_k", "top_p", "seed")
+        unused, why = ["temperature", "top_k", "top_p", "seed"], "sampling; expected sample true"
         if self.sample:
-            unused = ("n_best", "scores", "require", "length_penalty", "keep", "min_score")
+            unused = ["n_best", "scores", "require", "length_penalty", "keep", "min_score"]
+            why = "beam search; expected it without sample"
         for name in unused:
             if getattr(self, name) != getattr(TranslationRequest, name):
-                expected = "beam search; expected it without sample"
-                if not self.sample:
-                    expected = "sampling; expected sample true"
-                raise UserError(f"{name} belongs to {expected}")
-
+                raise UserError(f"{name} belongs to {why}")
         if self.keep and (self.of_whole_lines or self.n_best > 1 or self.scores):
             raise UserError(
                 "keep writes one translation of each line; expected it without n_best, scores, "
@@ -108,12 +97,12 @@ class TranslationRequest(SamplingOptions, SearchOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslationScoreRequest(SearchOptions, ScoreRequest):
+class TranslationScoreRequest(SearchOptions, options.ScoreRequest):
     """What to score of a translation model, and how it searches."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslationEvaluateOptions(TranslationScoreRequest, EvaluateOptions):
+class TranslationEvaluateOptions(TranslationScoreRequest, options.EvaluateOptions):
     """Score a translation model on a split of its data."""
 
     hypotheses: str | None = None
@@ -122,7 +111,7 @@ class TranslationEvaluateOptions(TranslationScoreRequest, EvaluateOptions):
     overwrite: bool = False
 
     kept_files: ClassVar[tuple[str, ...]] = ("hypotheses",)
-    parser_arguments = OVERWRITE
+    parser_arguments = options.OVERWRITE
 
     def report(self, result: dict[str, Any]) -> list[str]:
         looks: list[str] = result["details"].get("looks", [])
@@ -134,7 +123,7 @@ class TranslationEvaluateOptions(TranslationScoreRequest, EvaluateOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslationTranslateOptions(TranslationRequest, AverageOptions):
+class TranslationTranslateOptions(TranslationRequest, options.AverageOptions):
     """Translate lines (UTF-8) from standard input to standard output, in order.
 
     A line is translated as soon as the input pauses.
@@ -148,7 +137,7 @@ class TranslationTranslateOptions(TranslationRequest, AverageOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslationAttentionOptions(AttentionOptions):
+class TranslationAttentionOptions(options.AttentionOptions):
     """Translate lines and draw the attention weights between source and translation of each."""
 
     out: str
@@ -169,7 +158,7 @@ class TranslationAttentionOptions(AttentionOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslationNewRunOptions(NewRunOptions):
+class TranslationNewRunOptions(options.NewRunOptions):
     """Look at your sentences and write a settings file for them, with comments."""
 
     data: str
@@ -188,7 +177,7 @@ class TranslationDomain(Domain):
     """Sentences in one language and their translations into another."""
 
     name = "translation"
-    packing = "triptych.domains.translation.packed"
+    packing = "triptych.domains.translation.data"
     evaluate_options = TranslationEvaluateOptions
     translate_options = TranslationTranslateOptions
     attention_options = TranslationAttentionOptions

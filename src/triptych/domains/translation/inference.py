@@ -18,7 +18,7 @@ from triptych.decoding.penalty import LengthPenalty
 from triptych.domains.base import TrainedModel, Translation
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.domains.synthetic import known_entropy
-from triptych.domains.translation import render
+from triptych.domains.translation import metrics, render
 from triptych.domains.translation.constraints import NO_SPACES, TokenConstraints
 from triptych.domains.translation.data import EncodedPairs
 from triptych.domains.translation.domain import (
@@ -30,11 +30,6 @@ from triptych.domains.translation.domain import (
     TranslationScoreRequest,
 )
 from triptych.domains.translation.kept import translate_kept
-from triptych.domains.translation.metrics import (
-    LikelihoodScores,
-    rouge_of_baselines,
-    score_translations,
-)
 from triptych.domains.translation.model import (
     END,
     SPECIALS,
@@ -66,11 +61,11 @@ precision. The log p of a translation differs between the two by at most about 2
 margin by at most about 1e-5."""
 MAX_SCORING_TOKENS = 4_096
 """Maximum number of tokens to score at a time: a training batch for a large GPU may not fit."""
-SAMPLE_ROWS = 20
-"""Number of lines of a split in the details of an evaluation."""
+SAMPLE, SAMPLE_ROWS = ("source", "reference", "translation"), 20
+"""Texts and number of the lines of a split in the details of an evaluation."""
 
 
-class TranslationModel(LikelihoodScores, TrainedModel):
+class TranslationModel(metrics.LikelihoodScores, TrainedModel):
     """Trained translation model."""
 
     score_request = TranslationScoreRequest
@@ -145,7 +140,8 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         for number, (line, best) in enumerate(zip(lines, translated, strict=True)):
             if usual[number] is not None:
                 best = [one._replace(text=one.text.upper()) for one in best]
-            if self.is_guess(line, best, request.min_score, n_parts=len(parts[number])):
+            score = best[0].score / len(parts[number]) if best else None
+            if self.is_guess(line, score, request.min_score):
                 best = [one._replace(text=line) for one in best]
             translated[number] = best
         if request.scores:
@@ -153,20 +149,13 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         texts = [[one.text for one in best] for best in translated]
         return [best[0] for best in texts] if request.n_best == 1 else texts
 
-    def is_guess(
-        self,
-        line: str,
-        best: Sequence[Translation | Hypothesis],
-        min_score: float | None,
-        *,
-        n_parts: int = 1,
-    ) -> bool:
-        """Return whether a line is to be written in place of its translations, best first."""
+    def is_guess(self, line: str, score: float | None, min_score: float | None) -> bool:
+        """Return whether a line is to be written in place of its translation of this score."""
         if min_score is None:
             return False
         if self.vocabulary.source.unread_share(line) > MOST_UNKNOWN:
             return True
-        return len(best) > 0 and best[0].score / n_parts < min_score
+        return score is not None and score < min_score
 
     def name_unread(self, lines: Sequence[str]) -> None:
         """Tell of lines with characters that the model cannot read, where one of these is new."""
@@ -313,8 +302,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
     ) -> Evaluation:
         """Return nats per token and the scores of `score_translations` of a whole split.
 
-        batch_size: lines to translate at a time, None for 64. The details have all translations,
-        and of summaries the scores of baselines.
+        The details have all translations, and of summaries the scores of baselines.
         """
         split, trained_on = request.split, self.data_settings
         corpus = source_to_score(trained_on.source, split, request.data)
@@ -331,14 +319,14 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         found = self.search(sources, progress=progress, batch_size=size, **search)
         seconds = time.perf_counter() - started
         translations = [best[0] for best in self.texts(found)]
-        scores, about_scores = score_translations(
+        scores, about_scores = metrics.score_translations(
             translations,
             references,
             tokenizer=corpus.bleu_tokenizer(),
             papers_language=corpus.target_language,
             targets=corpus.targets,
         )
-        samples = zip(sources, references, translations, strict=True)
+        rows = zip(sources, references, translations, strict=True)
         summaries = corpus.targets == "summaries"
         details: dict[str, Any] = {
             **about_scores,
@@ -349,16 +337,13 @@ class TranslationModel(LikelihoodScores, TrainedModel):
             "tokens": int(totals["tokens"]),
             **(leak.details() if leak else {}),
             **known_entropy(corpus),
-            "samples": [
-                {"source": source, "reference": reference, "translation": translation}
-                for source, reference, translation in islice(samples, SAMPLE_ROWS)
-            ],
+            "samples": [dict(zip(SAMPLE, row, strict=True)) for row in islice(rows, SAMPLE_ROWS)],
             "hypotheses": translations,
             **({"looks": looks} if len(looks := table({split: pairs})) > N_USUAL else {}),
-            "baselines": rouge_of_baselines(sources, references) if summaries else {},
+            "baselines": metrics.rouge_of_baselines(sources, references) if summaries else {},
         }
-        metrics = self.metrics(totals) | scores
-        return Evaluation(self.domain, split, metrics, int(totals["pairs"]), details)
+        scores = self.metrics(totals) | scores
+        return Evaluation(self.domain, split, scores, int(totals["pairs"]), details)
 
 
 restore = TranslationModel.restore

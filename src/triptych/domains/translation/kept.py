@@ -76,10 +76,7 @@ class Masked:
 
     @classmethod
     def of(cls, line: str, readable: Callable[[str], str]) -> Masked | None:
-        """Mask a line; None for one with more pieces than there are digits that it does not have.
-
-        readable: applied to the text between the pieces.
-        """
+        """Mask a line, with `readable` text between the pieces; None for too few free digits."""
         free = iter([digit for digit in STAND_INS if digit not in PIECES.sub("", line)])
         text, last = "", 0
         digits: dict[str, str] = {}
@@ -115,7 +112,7 @@ class Masked:
 
     def _placed(self, words: Sequence[Aligned]) -> list[Edit]:
         """Return the tags at their places: a pair around the words that read its content."""
-        edits: list[Edit] = []
+        placed: list[tuple[int, int, str]] = []
         opened: list[tuple[str, int]] = []
         for index, (place, tag) in enumerate(self.tags):
             name = re.findall(r"\w+", tag)[0]
@@ -130,18 +127,14 @@ class Masked:
             begin, first = self.tags[start]
             inside = [word for word in words if begin <= word.source < place]
             if inside:
-                edits.append(_tag(min(word.start for word in inside), 1000 + start, first))
-                edits.append(_tag(max(word.end for word in inside), index, tag))
+                placed.append((min(word.start for word in inside), 1000 + start, first))
+                placed.append((max(word.end for word in inside), index, tag))
             else:
-                edits.append(_tag(_before(words, begin), 1000 + start, first + tag))
+                placed.append((_before(words, begin), 1000 + start, first + tag))
         for _, index in opened:
             place, tag = self.tags[index]
-            edits.append(_tag(_before(words, place), 1000 + index, tag))
-        return edits
-
-
-def _tag(place: int, rank: int, text: str) -> Edit:
-    return Edit(place, place, rank, text)
+            placed.append((_before(words, place), 1000 + index, tag))
+        return [Edit(place, place, rank, text) for place, rank, text in placed]
 
 
 def _before(words: Sequence[Aligned], place: int) -> int:
@@ -153,10 +146,7 @@ def _before(words: Sequence[Aligned], place: int) -> int:
 
 
 def translate_kept(model: TranslationModel, lines: Sequence[str], **options: Any) -> list[str]:
-    """Return one translation of each line with all its `PIECES`.
-
-    options: of `TranslationModel.search`.
-    """
+    """Return one translation of each line with all its `PIECES`; options: of `search`."""
     source = model.vocabulary.source
     translations = ["" for _ in lines]
     groups: dict[tuple[str, ...], list[tuple[int, Masked]]] = defaultdict(list)
@@ -181,7 +171,8 @@ def translate_kept(model: TranslationModel, lines: Sequence[str], **options: Any
             found = [[] for _ in texts]
         for (number, masked), text, best in zip(members, texts, found, strict=True):
             line, whole = lines[number], None
-            if model.is_guess(masked.text, best, options.get("min_score")):
+            score = best[0].score if best else None
+            if model.is_guess(masked.text, score, options.get("min_score")):
                 whole = line
             elif best:
                 translation = one_line(model.vocabulary.target.decode(best[0].tokens))
@@ -210,9 +201,7 @@ def _in_parts(model: TranslationModel, line: str, options: dict[str, Any]) -> st
 
 def _aligned(model: TranslationModel, text: str, best: Hypothesis) -> list[Aligned]:
     """Return the words of a translation with the places of the source words that they read most."""
-    attended = render.sentence_attention(
-        model.full_model, model.vocabulary, text, best, layer=None, head=None
-    )
+    attended = render.sentence_attention(model.full_model, model.vocabulary, text, best)
     sources = _words(text, attended.source_pieces)
     words = []
     for (start, end), rows in _words(attended.translation, attended.target_pieces):

@@ -43,10 +43,7 @@ class LikelihoodScores:
     model: Any  # SequenceToSequence
 
     def score(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the sums of a batch: nats without smoothing, target tokens and pairs.
-
-        Ends count as tokens, padding does not.
-        """
+        """Return the sums of a batch: nats without smoothing, tokens with ends, and pairs."""
         x = self.model.features(batch.source, batch.source_padding, batch.target_input)  # [B, L, D]
         nats = self.model.head.losses(x, batch.expected)  # [B, L]
         return {
@@ -148,10 +145,8 @@ def moses_tokenize(lines: Sequence[str], language: str) -> list[str]:
     code = primary_subtag(language)
     normalizer = MosesPunctNormalizer(lang=code, perl_parity=True)
     tokenizer = MosesTokenizer(lang=code)
-    return [
-        tokenizer.tokenize(normalizer.normalize(line.lower()), escape=True, return_str=True)
-        for line in lines
-    ]
+    plain = (normalizer.normalize(line.lower()) for line in lines)
+    return [tokenizer.tokenize(line, escape=True, return_str=True) for line in plain]
 
 
 def character_accuracy(hypotheses: Sequence[str], references: Sequence[str]) -> float:

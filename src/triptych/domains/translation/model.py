@@ -162,11 +162,8 @@ class Recurrent(Architecture):
             d_model=model.transformer.d_model,
             n_layers=model.transformer.n_layers,
             dropout=model.transformer.dropout,
-            cell=self.cell,
-            score=self.score,
-            input_feeding=self.input_feeding,
-            bidirectional=self.bidirectional,
             share_embeddings=model.share_embeddings,
+            **vars(self),  # the settings above
         )
 
     def check(self, model: ModelConfig) -> None:

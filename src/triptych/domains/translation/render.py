@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -78,13 +78,10 @@ def sentence_attention(
     line: str,
     hypothesis: Hypothesis,
     *,
-    layer: int | None,
-    head: int | None,
+    layer: int | None = None,
+    head: int | None = None,
 ) -> SentenceAttention:
-    """Return the attention weights of one line and its hypothesis.
-
-    layer, head: from 1, None for the last layer and the mean of all heads.
-    """
+    """Return the weights of a line and its hypothesis; None: the last layer, mean of heads."""
     device = device_of(model)
     source = [*tokenizers.source.encode(line), END]
     target = [*hypothesis.tokens, END] if hypothesis.finished else hypothesis.tokens
@@ -174,13 +171,12 @@ def draw(attended: SentenceAttention, *, encoder: bool) -> dict[str, bytes]:
     source, target = attended.source_pieces, attended.target_pieces
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        title = f"cross-attention, {where}"
-        labels = {"queries": "translation", "keys": "source"}
-        drawings = {"": heat_map(attended.cross, target, source, title=title, **labels)}
+        sides = {"title": f"cross-attention, {where}", "queries": "translation", "keys": "source"}
+        drawings = {"": heat_map(attended.cross, target, source, **sides)}
         if encoder and attended.encoder is not None:
             title = f"self-attention of the encoder, {where}"
-            labels = {"queries": "query", "keys": "key"}
-            drawings[ENCODER] = heat_map(attended.encoder, source, source, title=title, **labels)
+            sides = {"title": title, "queries": "query", "keys": "key"}
+            drawings[ENCODER] = heat_map(attended.encoder, source, source, **sides)
         if attended.source_steps is not None:
             drawings[STEPS] = draw_steps(attended)
     # matplotlib warns: "Glyph 51200 (...) missing from font(s) DejaVu Sans."
@@ -204,10 +200,7 @@ def heat_map(
     queries: str = "",
     keys: str = "",
 ) -> bytes:
-    """Return a PNG of attention weights [rows][columns]; a darker cell is a larger weight.
-
-    queries, keys: labels of the rows' and columns' axes.
-    """
+    """Return a PNG of attention weights [rows][columns]; queries, keys: labels of the axes."""
     with fonts_of_every_script():
         width, height = (CELL * len(names) for names in (columns, rows))
         scale = min(1.0, MAX_SIDE / max(width, height))
@@ -231,22 +224,14 @@ def heat_map(
 
 def _name_columns(axes: Axes, names: Sequence[str], *, slanted: str, fontsize: float) -> None:
     """Write a name at each column; slanted: alignment of longer names, which are slanted."""
-    slants = max(map(len, names), default=1) > 2
-    axes.set_xticks(
-        range(len(names)),
-        names,
-        fontsize=fontsize,
-        rotation=45 if slants else 0,
-        ha=slanted if slants else "center",
-        rotation_mode="anchor",
-    )
+    turned: dict[str, Any] = {"fontsize": fontsize, "rotation_mode": "anchor"}
+    if max(map(len, names), default=1) > 2:
+        turned |= {"rotation": 45, "ha": slanted}
+    axes.set_xticks(range(len(names)), names, **turned)
 
 
 def draw_steps(attended: SentenceAttention) -> bytes:
-    """Return a PNG of the steps of each piece of a sentence and of its translation, as bars.
-
-    Needs a `SentenceAttention` of a model whose positions halt.
-    """
+    """Return a PNG of the steps at each piece of both sides, of a model whose positions halt."""
     sides = [
         ("encoder, at each piece of the source", attended.source_pieces, attended.source_steps),
         ("decoder, where it predicts each piece", attended.target_pieces, attended.target_steps),
@@ -265,10 +250,7 @@ def draw_steps(attended: SentenceAttention) -> bytes:
 
 
 def draw_steps_by_length(sentences: Sequence[SentenceAttention]) -> bytes:
-    """Return a PNG of the mean number of steps over the pieces of a sentence, by their number.
-
-    Needs sentences of a model whose positions halt.
-    """
+    """Return a PNG of mean steps by the number of pieces, of a model whose positions halt."""
     figure = new_figure(6, 3.6)
     axes = figure.add_subplot()
     for label, marker in (("encoder", "o"), ("decoder", "x")):

@@ -161,10 +161,9 @@ def one_line(text: str) -> str:
 def split_long(line: str, tokenizer: TextTokenizer, max_tokens: int) -> list[str]:
     """Return the sentences of a line of more than `max_tokens` tokens, or the line alone.
 
-    A model writes little that is useful about a sequence longer than any of its training: it stops
-    after the first sentence, or repeats itself up to the length limit. A sentence that is still too
-    long is halved, at the space nearest to its middle or, in a word, at the middle, as often as it
-    is necessary.
+    About a sequence longer than any of its training a model writes little that is useful. A
+    sentence that is still too long is halved, at the space nearest to its middle or, in a word, at
+    the middle, as often as it is necessary.
     """
     if _fits(line, tokenizer, max_tokens):
         return [line]

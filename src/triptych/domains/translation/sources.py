@@ -1,7 +1,4 @@
-"""Corpora of sentence pairs: line-aligned text files and tab-separated tables.
-
-A corpus is a frozen dataclass that YAML names by its class path; a new kind is a new subclass.
-"""
+"""Corpora of sentence pairs: line-aligned text files and tab-separated tables."""
 
 from __future__ import annotations
 

@@ -105,10 +105,7 @@ class TranslationTrainingModule(LikelihoodScores, TrainingModule):
         return model
 
     def log_samples(self, folder: Path) -> None:
-        """Write a table of source, reference, translation, exact match and sentence chrF.
-
-        Also the cross-attention of the first sentence: last layer, mean of all heads.
-        """
+        """Write a table of translations and the cross-attention of the first sentence."""
         shown = list(zip(self.generated_pairs, self.hypotheses, strict=True))
         shown = shown[: self.config.data.shown]
         if not shown:

@@ -80,11 +80,9 @@ class LabelledTask(Task):
     def logits(self, model: SequenceTaskModel, batch: LabelledBatch) -> Tensor:
         """Return the logits of the labels, [B, C]."""
         vectors = model.vectors(batch.tokens, batch.segments, batch.padding)  # [B, R, D]
-        if self.chooses_a_row:
-            scores: Tensor = model.task_head(vectors).squeeze(-1)  # [B, R]
-            return scores
-        logits: Tensor = model.task_head(vectors.sum(1))  # [B, C]
-        return logits
+        read = vectors if self.chooses_a_row else vectors.sum(1)  # [B, R, D] or [B, D]
+        logits: Tensor = model.task_head(read)  # [B, R, 1] or [B, C]
+        return logits.squeeze(-1) if self.chooses_a_row else logits
 
     def texts(self, source: Source) -> Iterable[str]:
         return (text for example in source.items("train") for text in example.texts)
@@ -132,10 +130,7 @@ class LabelledTask(Task):
     def encode_examples(
         self, examples: Sequence[Labelled], vocabulary: Vocabulary, max_length: int
     ) -> LabelledExamples:
-        """Return examples as rows of at most max_length tokens.
-
-        Raises UserError for another number of texts and for a label that is not in the vocabulary.
-        """
+        """Return examples as rows; UserError for other numbers of texts and unknown labels."""
         number = {label: index for index, label in enumerate(vocabulary.labels)}
         rows = []
         for count, example in enumerate(examples, start=1):
@@ -178,11 +173,8 @@ class LabelledTask(Task):
         }
 
     def metrics(self, totals: dict[str, float]) -> dict[str, float]:
-        examples = totals["examples"]
-        return {
-            "nats_per_example": totals["nats"] / examples,
-            "accuracy": totals["correct"] / examples,
-        }
+        count = totals["examples"]
+        return {"nats_per_example": totals["nats"] / count, "accuracy": totals["correct"] / count}
 
     def probabilities(
         self, model: SequenceTaskModel, examples: LabelledExamples, max_tokens: int
@@ -208,17 +200,14 @@ class LabelledTask(Task):
         symbols = vocabulary.tokenizer.symbols
         batch = to_device(examples.batch(range(count), None), device_of(model))
         predicted = self.logits(model, batch).argmax(-1).tolist()  # [B]
-        return [
-            {
-                "read": " | ".join(
-                    " ".join(symbols[token] for token in examples.rows[row])
-                    for row in range(item * examples.n_rows, (item + 1) * examples.n_rows)
-                ),
-                "predicted": vocabulary.labels[predicted[item]],
-                "right": vocabulary.labels[examples.labels[item]],
-            }
-            for item in range(count)
-        ]
+        table = []
+        for item in range(count):
+            numbers = range(item * examples.n_rows, (item + 1) * examples.n_rows)
+            rows = (" ".join(symbols[token] for token in examples.rows[row]) for row in numbers)
+            right = vocabulary.labels[examples.labels[item]]
+            shown = {"predicted": vocabulary.labels[predicted[item]], "right": right}
+            table.append({"read": " | ".join(rows), **shown})
+        return table
 
     def simple_models(
         self, training: LabelledExamples, scored: Scored[LabelledExamples]

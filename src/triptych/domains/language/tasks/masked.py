@@ -174,12 +174,10 @@ class MaskedTokens(MaskRates, Task):
             texts = [examples.rows[int(row)].astype(np.int64) for row in chosen]
             sides = [[row[:-2] for row in texts], [row[2:] for row in texts]]
             inner = [row[1:-1] for row in texts]
-            nats, scores["one_mask_accuracy"] = counted.scores(
-                *map(np.concatenate, [*sides, inner])
-            )
-            scores["pseudo_perplexity"] = {
-                name: float(np.exp(value)) for name, value in nats.items()
-            }
+            places = map(np.concatenate, [*sides, inner])
+            nats, scores["one_mask_accuracy"] = counted.scores(*places)
+            perplexity = {name: float(np.exp(value)) for name, value in nats.items()}
+            scores["pseudo_perplexity"] = perplexity
         return scores
 
 
@@ -205,8 +203,7 @@ def fill_masks(
 ) -> list[list[int]]:
     """Return `count` copies of a text with a sampled token in place of each [MASK].
 
-    The masks are filled from left to right; each token depends on all others, those filled before
-    included. tokens: of `encode_masked`.
+    From left to right; each depends on all others. tokens: of `encode_masked`.
     """
     device = device_of(model)
     generator = request.generator_on(device)
@@ -223,10 +220,7 @@ def fill_masks(
 
 
 def neighbours(batch: MaskedBatch) -> tuple[Ids, Ids, Ids]:
-    """Return the tokens on the left and right of the predicted ones as read, and these, [M] each.
-
-    A predicted token lies between [CLS] and [SEP], so that both neighbours are in its row.
-    """
+    """Return the tokens left and right of the predicted ones as read, and these, [M] each."""
     tokens = batch.tokens.flatten()
     sides = (tokens[batch.where - 1], tokens[batch.where + 1], batch.expected)
     return tuple(side.numpy() for side in sides)  # type: ignore[return-value]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import ClassVar
 
 import numpy as np
@@ -53,20 +54,18 @@ class NextToken(Task):
         self, source: Source, split: str, vocabulary: Vocabulary, max_length: int
     ) -> Windows:
         encoded = encode_documents(source.items(split), vocabulary.tokenizer)
-        rows = ([token for sentence in document for token in sentence] for document in encoded)
-        return Windows(
-            Ragged.of(([*row, SEP] for row in rows), np.int32), max_length, len(vocabulary)
-        )
+        rows = ([*chain.from_iterable(document), SEP] for document in encoded)
+        return Windows(Ragged.of(rows, np.int32), max_length, len(vocabulary))
 
     def predictions(self, model: DecoderOnly, batch: NextTokenBatch) -> Predictions:
         features = model.features(batch.values, batch.previous)  # [B, L, D]
         return Predictions(features, model.head, batch.values, batch.values != PAD)
 
     def score(self, model: DecoderOnly, batch: NextTokenBatch) -> dict[str, Tensor]:
-        return {
-            "nats": in_double(_nll(model, batch)).sum(),
-            "tokens": in_double((batch.values != PAD).sum()),
-        }
+        # [B, L]; padding follows the text, where no causal model looks.
+        nats = model.nll(batch.values, batch.previous).masked_fill(batch.values == PAD, 0.0)
+        tokens = in_double((batch.values != PAD).sum())
+        return {"nats": in_double(nats).sum(), "tokens": tokens}
 
     def metrics(self, totals: dict[str, float]) -> dict[str, float]:
         nats = totals["nats"] / totals["tokens"]
@@ -102,19 +101,10 @@ class NextToken(Task):
         return {"nats_per_token": nats, "perplexity": perplexity}
 
 
-def _nll(model: DecoderOnly, batch: NextTokenBatch) -> Tensor:
-    """Return the nats of each token, 0 for padding: [B, L]."""
-    # Padding follows the text, where no causal model looks.
-    return model.nll(batch.values, batch.previous).masked_fill(batch.values == PAD, 0.0)
-
-
 def continue_text(
     model: DecoderOnly, tokens: Sequence[int], request: SampleRequest, vocabulary: Vocabulary
 ) -> list[list[int]]:
-    """Return texts of at most `length` tokens that begin with these, without their ends.
-
-    Special ids but the end and the unknown token are not sampled.
-    """
+    """Return texts of at most `length` tokens that begin with these, without special ids."""
     device = device_of(model)
     prefix = torch.tensor(tokens, dtype=torch.int64, device=device).expand(request.count, -1)
     never = [token for token in range(vocabulary.known.start) if token != SEP]
