@@ -149,3 +149,24 @@ def test_splits_in_names(name: str, split: str | None) -> None:
 def test_a_name_of_two_splits_is_refused() -> None:
     with pytest.raises(UserError, match="may be of train or of test"):
         split_in_name("a/train_test.csv")
+
+
+@pytest.mark.parametrize(
+    ("head", "separator", "first"),
+    [
+        ("#separator:tab\n#html:true\n#tags column:3\n", "\t", ["a", "b", "x, y"]),
+        ("#separator:Comma\n#notetype column:1\n#columns:Front,Back,Tags\n", ",", None),
+        ("#separator:Semicolon\n#html:false\n#deck:German\n", ";", ["a", "b", "x, y"]),
+    ],
+)
+def test_the_head_of_ankis_notes_is_no_row(
+    tmp_path: Path, head: str, separator: str, first: list[str] | None
+) -> None:
+    text = io.StringIO()
+    csv.writer(text, delimiter=separator).writerows([["a", "b", "x, y"], ["#c", "d", "z"]])
+    path = tmp_path / "notes.txt"
+    path.write_text(head + text.getvalue())
+    rows = list(read_table(path))
+    assert [row.cells for row in rows[-2:]] == [["a", "b", "x, y"], ["#c", "d", "z"]]
+    assert rows[0].cells == (first or ["Front", "Back", "Tags"])
+    assert rows[-1].where == f"{path}, line 5"

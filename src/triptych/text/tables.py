@@ -6,8 +6,9 @@ import csv
 import functools
 import io
 import json
+import re
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,12 @@ RECORDS = (".jsonl", ".ndjson", ".json", ".parquet")
 """Ends of the names of tables in which every row names its columns."""
 SUFFIXES = (".tsv", ".tab", ".csv", *RECORDS)
 """Ends of the names of tables, before those of compressed files."""
+
+ANKI = re.compile(
+    r"#(separator|html|columns|notetype|deck|tags|guid|if matches)(?: column)?:(.*)", re.IGNORECASE
+)
+"""Lines about the table at the head of the notes that Anki exports as plain text."""
+SEPARATORS = {"comma": ",", "semicolon": ";", "pipe": "|"}
 
 
 class Row(NamedTuple):
@@ -60,19 +67,31 @@ def read_table(path: Path) -> Iterator[Row]:
             yield Row([record.get(name, "") for name in names], f"{path}, row {number}")
         return
     texts = read_lines(path)
+    head = anki_head(texts)
+    about = {key.lower(): value for key, value in head}
+    names = [about["columns"]] if "columns" in about else []
+    texts, before = [*names, *texts[len(head) :]], len(head) - len(names)
     separator = max("\t,;|", key=texts[0].count) if suffix == ".csv" and texts else "\t"
+    separator = SEPARATORS.get(about.get("separator", "").lower(), separator)
     if separator == "\t":
-        for number, line in enumerate(texts, start=1):
+        for number, line in enumerate(texts, start=before + 1):
             if line.strip(" "):
                 yield row_of(line, f"{path}, line {number}")
         return
     rows = csv.reader((f"{line}\n" for line in texts), delimiter=separator)
     try:
         for cells in filter(None, rows):
-            yield Row([_one_line(cell) for cell in cells], f"{path}, line {rows.line_num}")
+            where = f"{path}, line {rows.line_num + before}"
+            yield Row([_one_line(cell) for cell in cells], where)
     except csv.Error as error:
-        where = f"{path}, line {rows.line_num}"
+        where = f"{path}, line {rows.line_num + before}"
         raise UserError(f"{where}: {error}; a quote may be open before it") from None
+
+
+def anki_head(texts: Sequence[str]) -> list[tuple[str, str]]:
+    """Return what the first lines of Anki's notes say about them; none of another table."""
+    found = takewhile(bool, map(ANKI.fullmatch, texts))
+    return [(line[1], line[2]) for line in found if line]
 
 
 def _one_line(cell: str) -> str:

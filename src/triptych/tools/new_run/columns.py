@@ -14,7 +14,7 @@ from typing import Literal
 from triptych.errors import UserError
 from triptych.files.lines import read_lines
 from triptych.files.splits import SPLIT_WORDS
-from triptych.text.tables import RECORDS, plain_name, read_table, table_suffix
+from triptych.text.tables import RECORDS, anki_head, plain_name, read_table, table_suffix
 
 LOOKED_AT = 2000
 """Rows that are looked at."""
@@ -145,8 +145,9 @@ def is_table(path: Path) -> bool:
         return True
     if PurePath(plain_name(path.name)).suffix not in ("", ".txt"):
         return False
-    tabs = {line.count("\t") for line in read_lines(path)[:LOOKED_AT] if line.strip()}
-    return len(tabs) == 1 and tabs != {0}
+    lines = read_lines(path)
+    tabs = {line.count("\t") for line in lines[:LOOKED_AT] if line.strip()}
+    return (len(tabs) == 1 and tabs != {0}) or bool(anki_head(lines))
 
 
 def names_columns(first: Sequence[str], others: Sequence[Sequence[str]]) -> bool:
