@@ -67,7 +67,10 @@ def beam_search(
     for length in range(1, longest + 1):
         filled = model.state_view(state, length)
         logits = model.step(last, positions[length - 1 : length], filled)[:, 0]  # [R W, V]
-        next_log_p = _next_log_p(logits, forbidden)
+        logits = at_least_float32(logits)
+        for unwanted in forbidden:
+            logits[:, unwanted] = -torch.inf
+        next_log_p = logits.log_softmax(-1)  # [R W, V]
         if constraint is not None:
             next_log_p = next_log_p.masked_fill(constraint(history), -torch.inf)
         if required is None:
@@ -85,7 +88,10 @@ def beam_search(
         source = rows.unsqueeze(1) * width + parent  # row of the state that each one extends
         kept = None
         if device.type == "cpu" or length % CHECK_INTERVAL == 0:
-            kept = _rows_to_keep(beams.running.tolist())
+            running = beams.running.tolist()
+            kept = [row for row, runs in enumerate(running) if runs]
+            if kept and len(running) - len(kept) < MIN_DROP_SHARE * len(running):
+                kept = None  # copying the state would take longer
         if kept == []:
             break
         if kept is not None:
@@ -102,21 +108,6 @@ def beam_search(
 
     results |= margins.results(beams.ranked(settings))
     return [results[row] for row in range(batch)]
-
-
-def _rows_to_keep(running: Sequence[bool]) -> list[int] | None:
-    """The rows that are still searched, if enough others stopped to copy the state; else None."""
-    kept = [row for row, runs in enumerate(running) if runs]
-    n_stopped = len(running) - len(kept)
-    return kept if not kept or n_stopped >= MIN_DROP_SHARE * len(running) else None
-
-
-def _next_log_p(logits: Tensor, forbidden: tuple[int, ...]) -> Tensor:
-    """Log p of the next tokens, without the forbidden ones: [R W, V]."""
-    logits = at_least_float32(logits)
-    for token in forbidden:
-        logits[:, token] = -torch.inf
-    return logits.log_softmax(-1)
 
 
 def _best_candidates(log_p: Tensor, next_log_p: Tensor) -> tuple[Tensor, Tensor, Tensor]:

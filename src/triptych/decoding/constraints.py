@@ -169,13 +169,9 @@ class RequiredPhrases:
         other = values.new_full((batch, 1, 1), BEGIN - 1)  # in no phrase
         next_one = torch.cat([self.tokens.view(1, -1, 1).expand(batch, -1, -1), other], dim=1)
         after = torch.cat([before.expand(-1, count + 1, -1), next_one], dim=2)  # [B, S + 1, 2 + t]
-        return self._lacking_all(after)  # [B, S + 1]
-
-    def _lacking_all(self, values: Tensor) -> Tensor:
-        """Tokens of all phrases that sequences int64 [..., t] lack: int64 [...]."""
-        total = torch.zeros_like(values[..., 0])  # [...]
+        total = torch.zeros_like(after[..., 0])  # [B, S + 1]
         for variants in self.phrases:
-            of_each = torch.stack([self._lacking(values, tokens) for tokens in variants])
+            of_each = torch.stack([self._lacking(after, tokens) for tokens in variants])
             total = total + of_each.amin(0)
         return total
 

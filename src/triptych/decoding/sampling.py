@@ -123,6 +123,13 @@ def check_count(count: int) -> None:
         raise UserError(f"count is {count}; expected at least 1 sample")
 
 
+def part_of(progress: Progress | None, first: int, total: int, *, rows: int = 1) -> Progress | None:
+    """Return the progress of a part of the work, whose steps count `rows` each, after `first`."""
+    if progress is None:
+        return None
+    return lambda step, _: progress(first + rows * step, total)
+
+
 @dataclass(frozen=True)
 class Draft:
     """Draft that repeats the values `lag` positions before; verified by the model in one step.

@@ -143,7 +143,9 @@ class EncoderDecoder(TransformerModel, SequenceToSequence):
     def features(
         self, source: Tensor, source_padding: Tensor | None, target_input: Tensor
     ) -> Tensor:
-        first = self._first_position(source.device)
+        first = None
+        if self.training and self.max_offset:
+            first = torch.randint(self.max_offset + 1, (), device=source.device)
         condition = self.encode(source, source_padding, first)
         x = self._embed(self.target_embedding, target_input, first)  # [B, L, D]
         context = ForwardContext(memory=condition.memory, first_position=first)
@@ -199,12 +201,6 @@ class EncoderDecoder(TransformerModel, SequenceToSequence):
         self, values: Tensor, positions: Tensor, encodings: Tensor, state: DecodingState[None]
     ) -> Tensor:
         return self.add_positions(self.target_embedding(values, positions), encodings)
-
-    def _first_position(self, device: torch.device) -> Tensor | None:
-        """A random number of the first position in training; None for 0."""
-        if not (self.training and self.max_offset):
-            return None
-        return torch.randint(self.max_offset + 1, (), device=device)
 
     def _embed(
         self, embedding: TokenEmbedding, tokens: Tensor, first_position: Tensor | None = None

@@ -7,7 +7,6 @@ which training, sampling and likelihoods share.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -23,7 +22,7 @@ from triptych.core.positions import Axial, raster
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.generate import generate, on_model
 from triptych.decoding.given import resample
-from triptych.decoding.sampling import Given, SampleRequest
+from triptych.decoding.sampling import Given, SampleRequest, part_of
 from triptych.domains.image.conditioner import (
     ImageConditioner,
     PixelsAbove,
@@ -253,11 +252,6 @@ class ImageTransformer(nn.Module):
             n_prefix = int(known.long().cumprod(0).sum())
         n_first = length - n_prefix  # positions sampled before the passes
         steps = n_first + passes * length
-
-        def report(done: int, _: int, before: int, size: int) -> None:
-            if request.progress is not None:
-                request.progress(before + done * size, count * steps)
-
         images = []
         for start in range(0, count, SAMPLE_BATCH):
             rows = slice(start, min(start + SAMPLE_BATCH, count))
@@ -267,14 +261,15 @@ class ImageTransformer(nn.Module):
                 count=size,
                 length=length,
                 condition=condition.rows(rows),
-                progress=partial(report, before=before, size=size),
+                progress=part_of(request.progress, before, count * steps, rows=size),
             )
             if given is not None:
                 of_rows = Given(given.values[rows], given.known[rows])
                 part = replace(part, prefix=of_rows.values[:, :n_prefix], given=of_rows)
             sequences = generate(self.core, part)  # [N, L] or [N, L, C]
             if given is not None and passes:
-                progress = partial(report, before=before + n_first * size, size=size)
+                before += n_first * size
+                progress = part_of(request.progress, before, count * steps, rows=size)
                 chain = replace(part, given=Given(sequences, given.known[rows]), progress=progress)
                 sequences, _ = resample(self.core, chain, passes=passes)
             images.append(self.to_images(sequences))

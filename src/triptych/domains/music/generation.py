@@ -21,11 +21,10 @@ from triptych.decoding import generate as generation
 from triptych.decoding.constraints import ByPriority
 from triptych.decoding.generate import on_model
 from triptych.decoding.given import particle_filter
-from triptych.decoding.sampling import Draft, Given, LogitsConstraint, SampleRequest
+from triptych.decoding.sampling import Draft, Given, LogitsConstraint, SampleRequest, part_of
 from triptych.domains.music.model import MusicSettings
 from triptych.domains.music.notes import Ids
 from triptych.training.engine.devices import device_of
-from triptych.types import Progress
 
 MAX_DRAFTED_ROWS = 4
 """Largest number of pieces sampled with drafts; all rows wait for the worst draft."""
@@ -153,10 +152,3 @@ def _after(before: Tensor, constraint: LogitsConstraint | None) -> LogitsConstra
     if constraint is None:
         return None
     return lambda values: constraint(torch.cat([before, values], dim=1))
-
-
-def part_of(progress: Progress | None, first: int, total: int, *, rows: int = 1) -> Progress | None:
-    """Return the progress of a part of the work, whose steps count `rows` each, after `first`."""
-    if progress is None:
-        return None
-    return lambda step, _: progress(first + rows * step, total)

@@ -54,30 +54,26 @@ class SampleLog(RunLogger):
         """Write what is left and close the service's object."""
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        self._try(lambda: self.scalars(metrics, step))
+        self._try(self.scalars, metrics, step)
 
     def log_files(self, files: Sequence[Path], step: int) -> None:
         """Show each file under samples/ and its name without the suffix."""
-        self._try(lambda: self._show(files, step))
+        for path in files:
+            if path.suffix in KINDS:
+                self._try(self.show, f"samples/{path.stem}{KINDS[path.suffix]}", path, step)
+        if midi := [path for path in files if path.suffix == ".mid"]:
+            self._try(self.midi, midi, step)
 
     def finalize(self, status: str) -> None:
         """Close the logger; a status other than success marks the run as failed."""
         self._try(lambda: self.close(succeeded=status == "success"))
         self.target = None
 
-    def _show(self, files: Sequence[Path], step: int) -> None:
-        for path in files:
-            if path.suffix in KINDS:
-                self.show(f"samples/{path.stem}{KINDS[path.suffix]}", path, step)
-        midi = [path for path in files if path.suffix == ".mid"]
-        if midi:
-            self.midi(midi, step)
-
-    def _try(self, action: Callable[[], object]) -> None:
+    def _try(self, action: Callable[..., object], *arguments: Any) -> None:
         if self.target is None:
             return
         try:
-            action()
+            action(*arguments)
         except Exception as error:
             self.target = None
             say(
