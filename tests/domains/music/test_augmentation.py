@@ -6,13 +6,8 @@ import torch
 from tiny_music import Chorales
 
 from triptych.domains.music.config import Augmentation, DataConfig
-from triptych.domains.music.data import (
-    NO_PREVIOUS,
-    PADDING,
-    TrainingPieces,
-    draw,
-    training_batches,
-)
+from triptych.domains.music.data import NO_PREVIOUS, TrainingPieces, draw, training_batches
+from triptych.domains.music.melody import PADDING
 from triptych.domains.music.midi import MAX_SECONDS
 from triptych.domains.music.model import ModelConfig, MusicSettings
 from triptych.domains.music.notes import SILENT

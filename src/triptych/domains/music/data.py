@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.config.schema import to_plain
-from triptych.domains.music.melody import padded
+from triptych.domains.music.melody import PADDING, padded
 from triptych.domains.music.model import MusicSettings
 from triptych.domains.music.notes import Ids
 from triptych.domains.music.sources.base import Piece
@@ -30,8 +30,6 @@ Choice = TypeVar("Choice")
 
 CHUNK = 64
 """Pieces in memory at a time while they are packed."""
-PADDING = -1
-"""Fills rows of unequal length; no tokenizer has an id below 0."""
 NO_PREVIOUS = -1
 """Previous token of a window at the start of a piece: the model begins with its start vector."""
 MAX_TOKENS_PER_BATCH = 16_384

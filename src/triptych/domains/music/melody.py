@@ -28,7 +28,7 @@ from triptych.domains.music.tokenizers.base import MELODY_REST, MelodicTokenizer
 from triptych.errors import UserError
 
 PADDING = -1
-"""Fills melodies of unequal length."""
+"""Fills melodies, and windows of pieces, of unequal length; no id and no pitch is below 0."""
 CACHED_PIECES = 1024
 """Pieces whose melodies are kept, with their ids: about 50 MB of performances."""
 

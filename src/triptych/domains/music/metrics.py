@@ -15,8 +15,8 @@ from torch import Tensor
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.given import particle_filter
 from triptych.decoding.sampling import Given, SampleRequest, part_of
-from triptych.domains.music.data import PADDING, Batch
-from triptych.domains.music.melody import condition_of
+from triptych.domains.music.data import Batch
+from triptych.domains.music.melody import PADDING, condition_of
 from triptych.domains.music.notes import Ids
 from triptych.domains.music.tokenizers.base import Cycles, MusicTokenizer
 from triptych.training.engine.devices import device_of
