@@ -194,10 +194,7 @@ class MultiHeadAttention(nn.Module):
         return self._merge(y.to(x.dtype))
 
     def _heads(self, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of x [B, L, D]: 3 x [B, H, L, E].
-
-        rotation: [2, L, E], of the positions; None without rotary positions.
-        """
+        """Queries, keys and values 3 x [B, H, L, E] of x [B, L, D]; rotation: [2, L, E] or None."""
         heads = rearrange(
             self.qkv_proj(x), "b l (three h e) -> three b h l e", three=3, h=self.n_heads
         )  # [3, B, H, L, E]

@@ -174,10 +174,7 @@ class ImageModel(ImageScores, TrainedModel):
     def _sample(
         self, count: int, options: SampleKeywords, labels: Tensor | None, **given: Any
     ) -> NDArray[np.uint8]:
-        """Return images [count, H, W, C]; given: further arguments of `ImageTransformer.sample`.
-
-        Raises UserError for settings that the model's head does not have.
-        """
+        """Return images [count, H, W, C]; given: further arguments of `ImageTransformer.sample`."""
         if not self._categorical and (options.get("top_k") or options.get("top_p")):
             raise UserError(
                 "top_k and top_p need a categorical head; this model predicts a mixture of "

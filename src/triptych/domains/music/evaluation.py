@@ -230,10 +230,7 @@ class MusicEvaluation(MusicScores, TrainedModel):
         return {"statistics": statistics, "memorisation": memorisation}
 
     def _with_windows(self, request: MusicScoreRequest) -> Self:
-        """Return the same model for the windows of a request.
-
-        Raises UserError for windows that it cannot serve.
-        """
+        """Return the same model for the windows of a request; UserError where it cannot serve."""
         if self.averaged_from:
             first, *others = (model._with_windows(request) for model in self.averaged_from)
             return first.averaged(*others, **self.symmetries).with_dtype(self.dtype)

@@ -145,10 +145,8 @@ def complete_tokens(
 
 
 def _after(before: Tensor, constraint: LogitsConstraint | None) -> LogitsConstraint | None:
-    """Return the constraint on a window that follows tokens int64 [B, t]; None for none.
-
-    It reads all tokens, because a note of an earlier window may still sound.
-    """
+    """Return the constraint on a window that follows tokens int64 [B, t]; None for none."""
     if constraint is None:
         return None
+    # It reads all tokens, because a note of an earlier window may still sound.
     return lambda values: constraint(torch.cat([before, values], dim=1))

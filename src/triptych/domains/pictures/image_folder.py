@@ -302,10 +302,7 @@ class ImageFolder(ImageSource):
         return hashlib.sha256(content).digest()
 
     def _decode(self, path: Path) -> tuple[list[Pixels], set[str]] | str:
-        """Return the images of a file with keys of `NOTES`, or why it is left out.
-
-        Raises UserError for an image of another size, and one whose range of values is unknown.
-        """
+        """Return the images of a file with keys of `NOTES`, or why it is left out."""
         notes: set[str] = set()
         size = self.height, self.width
         try:

@@ -107,12 +107,10 @@ def fit_to_minutes(
 ) -> tuple[RunSettings, dict[str, Any]]:
     """Return the settings of a run and of its Trainer that take so many minutes on this machine.
 
-    prepare: as `prepared_once` returns it.
-
     Fitted are the updates, the interval of validations and the warm-up. A trial run, which leaves
     nothing, is timed; its time and that of reading the data count. A run that goes on has the
-    numbers of its checkpoint. Other arguments: as of `train`. UserError where the time is too
-    short for an update and a validation.
+    numbers of its checkpoint. prepare: of `prepared_once`; other arguments as of `train`. UserError
+    where the time is too short for an update and a validation.
     """
     began = time.monotonic()
     if resume and holds_checkpoint(config.run.folder):

@@ -218,11 +218,8 @@ def _weights(q: Tensor, k: Tensor, vectors: Tensor | None, tile: Tile, plan: _Pl
 
 
 def _by_phase(x: Tensor, plan: _Plan) -> Tensor:
-    """Queries grouped by position modulo T, zeros at the end: [N, Q, e] -> [h T, B Q / T, e].
-
-    A tile begins at a multiple of T.
-    """
-    missing = -x.shape[1] % plan.period
+    """Queries grouped by position modulo T, zeros at the end: [N, Q, e] -> [h T, B Q / T, e]."""
+    missing = -x.shape[1] % plan.period  # a tile begins at a multiple of T
     if missing:
         x = F.pad(x, (0, 0, 0, missing))
     return rearrange(x, "(h b) (q t) e -> (h t) (b q) e", h=plan.n_heads, t=plan.period)

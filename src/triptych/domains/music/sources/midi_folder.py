@@ -139,10 +139,7 @@ class MidiFolder(HashedSource):
             raise UserError(f"{self.directory} gives no piece for the split {split}: {reason}")
 
     def _read(self, file: StoredFile, *, split: str | None, tokenizer: MusicTokenizer) -> Any:
-        """Return the content of a file, or as text the reason why it cannot be used.
-
-        None for a file that its hash puts into another split than this one.
-        """
+        """Return the content of a file, why it cannot be used, or None for one of another split."""
         data = file.read()
         if split is not None and self.split_of(hashlib.sha256(data).digest()) != split:
             return None

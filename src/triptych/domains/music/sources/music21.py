@@ -248,10 +248,7 @@ class Music21Ensembles(HashedSource):
 
 @functools.cache
 def all_ensembles() -> list[Score]:
-    """Read the scores of all ensembles, by composer and path; once per process.
-
-    Raises UserError where music21 is not installed.
-    """
+    """Read all ensembles by composer and path, once per process; UserError without music21."""
     return _read_all(read_ensemble, [path for name in COMPOSERS for path in corpus_files(name)])
 
 
