@@ -103,6 +103,14 @@ def test_every_piece_is_in_the_translation_once(translator: Any) -> None:
         assert sorted(piece[0] for piece in PIECES.finditer(translation)) == pieces, translation
 
 
+def test_emoji_keep_their_spaces() -> None:
+    masked = Masked.of("A red 😀 dog runs. 🎉", lambda text: text)
+    assert masked is not None
+    assert masked.text == "A red dog runs. "
+    words = [Aligned(0, 3, 0), Aligned(4, 8, 2), Aligned(9, 13, 6), Aligned(14, 18, 10)]
+    assert masked.restored("Ein rote Hund lauf", lambda: words) == "Ein rote 😀 Hund lauf 🎉"
+
+
 def test_tags_stand_around_the_words_that_read_their_content() -> None:
     masked = Masked.of("A <b>red dog</b> eats<br/> {x}.", str)
     assert masked is not None

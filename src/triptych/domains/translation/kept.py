@@ -28,13 +28,12 @@ if TYPE_CHECKING:
 EMOJI = "\u2600-\u27bf\U0001f000-\U0001faff"
 TAG = r"</?[A-Za-z][^<>]*>"
 PIECES = re.compile(
-    rf"""(?P<tag>{TAG})
+    rf"""(?P<tag>{TAG}|(?P<emoji>[{EMOJI}][{EMOJI}\u200d\ufe0f]*))
     | (?:https?://|www\.)[^\s<>"]*[^\s<>".,;:!?)'\]]          # addresses
     | [\w.+-]+@[\w-]+(?:\.[\w-]+)+
     | \$?\{{\{{?[^{{}}]*\}}?\}}                                # {{name}}, {{{{name}}}}, ${{name}}
     | %(?:\(\w+\)|\d+\$)?[-+#0]*(?:\d+|\*)?(?:\.\d+)?[sdifuxXeEgGc@](?![A-Za-z])
     | &(?:\#?\w+);
-    | [{EMOJI}][{EMOJI}\u200d\ufe0f]*
     | (?<![\w.])[-+]?\d+(?:[.,:/-]\d+)*(?!\w)                  # numbers
     """,
     re.VERBOSE,
@@ -84,8 +83,12 @@ class Masked:
         for found in PIECES.finditer(line):
             text, last = text + readable(line[last : found.start()]), found.end()
             if found["tag"]:
-                tags.append((len(text), found[0]))
-                if text[-1:] in ("", " ") and line[last : last + 1] == " ":
+                after = line[last : last + 1] == " "
+                tag = f"{found[0]} " if after and found["emoji"] else found[0]
+                if found["emoji"] and last == len(line) and text[-1:] == " ":
+                    tag = f" {tag}"
+                tags.append((len(text), tag))
+                if text[-1:] in ("", " ") and after:
                     last += 1  # one space, not two, where a tag was between spaces
                 continue
             if (digit := next(free, None)) is None:
@@ -115,7 +118,7 @@ class Masked:
         placed: list[tuple[int, int, str]] = []
         opened: list[tuple[str, int]] = []
         for index, (place, tag) in enumerate(self.tags):
-            name = re.findall(r"\w+", tag)[0]
+            name = next(iter(re.findall(r"\w+", tag)), "")
             if not tag.startswith("</"):
                 opened.append((name, index))
                 continue
