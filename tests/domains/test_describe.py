@@ -349,6 +349,15 @@ def test_lines_with_labels(tmp_path: Path, texts: int, header: bool) -> None:
     assert len(config.data.source.items("validation")) == 150
 
 
+def test_one_table_without_an_ending_in_a_folder(tmp_path: Path) -> None:
+    data = labelled(tmp_path, with_labels(200))
+    data.rename(tmp_path / "SMSCollection")
+    (tmp_path / "readme").write_text("About the data.")
+    described, config = look("language", tmp_path)
+    assert "200 lines with labels of SMSCollection" in text(described)
+    assert sum(len(config.data.source.items(each)) for each in config.data.source.splits()) == 200
+
+
 def rare_label(folder: Path) -> None:
     """Write lines of which one alone has its label; its hash puts it into the validation split."""
     lines = with_labels(200)
@@ -387,7 +396,7 @@ def loose_pictures(folder: Path) -> None:
 
 def not_utf8(folder: Path) -> None:
     some_lines(folder, fr=200, en=200)
-    (folder / "train.en").write_bytes(b"caf\xe9\n" * 200)
+    (folder / "train.en").write_bytes("감사합니다.\n".encode("euc-kr") * 200)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,26 @@ def test_marks_and_line_ends(tmp_path: Path, encoding: str, end: str) -> None:
     assert read_lines(tmp_path / "a.txt") == LINES
 
 
+def test_windows_1252_is_read_and_named_and_nothing_else_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = ["spam,You won £5, call “now” €", "ham,the café is open"]
+    path = tmp_path / "spam.csv"
+    path.write_bytes("\r\n".join(lines).encode("cp1252"))
+    assert read_lines(path) == lines
+    assert "spam.csv, line 1 is not UTF-8: byte 0xa3; it is read as Windows-1252" in caplog.text
+    others = [
+        "Привет, как дела?".encode("cp1251"),
+        "오늘 날씨가 좋아요.".encode("euc-kr"),
+        "one bad byte in é è".encode() + b" \xe9",
+        b"with \0 and \xe9 in it",
+    ]
+    for content in others:
+        path.write_bytes(content)
+        with pytest.raises(UserError, match="is not UTF-8"):
+            read_lines(path)
+
+
 def test_what_is_no_text_is_named(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("train.en", "one\ntwo\n")

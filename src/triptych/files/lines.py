@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from triptych.errors import UserError, library
-from triptych.files.folders import named
+from triptych.files.folders import named, warn_once
 
 COMPRESSED: dict[bytes, tuple[str, Callable[[bytes], bytes]]] = {
     b"\x1f\x8b": ("gzip", gzip.decompress),
@@ -41,10 +41,10 @@ def read_input_lines(path: str | Path | None) -> list[str]:
 
 
 def read_lines(path: Path) -> list[str]:
-    r"""Return all lines of a text file of UTF-8, or of UTF-16 with its first mark.
+    r"""Return all lines of a text file of UTF-8, of UTF-16 with its first mark, or of Windows-1252.
 
     Only "\n" ends a line; in a file in which more lines end with a lone "\r" this does. Raises
-    UserError as `read_content` does, and for bytes of another encoding.
+    UserError as `read_content` does, and for bytes of another encoding. Windows-1252 is named once.
     """
     content = read_content(path)
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -54,7 +54,31 @@ def read_lines(path: Path) -> list[str]:
             raise UserError(f"{path} is not the UTF-16 that its first bytes say: {error}") from None
     if content.count(b"\r") > 2 * content.count(b"\n"):
         content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    return split_lines(content, name=str(path))
+    try:
+        return split_lines(content, name=str(path))
+    except UserError as error:
+        if (western := _western(content)) is None:
+            raise
+        warn_once(
+            f"{error}; it is read as Windows-1252, the usual encoding of western European languages"
+            " (for another one convert it to UTF-8)"
+        )
+        return split_lines(western.encode(), name=str(path))
+
+
+def _western(content: bytes) -> str | None:
+    """Return text of Windows-1252; None for what seems to be another encoding.
+
+    At least four fifths of the bytes are ASCII, and no others are a character in UTF-8.
+    """
+    others = content.translate(None, bytes(range(128)))
+    in_utf_8 = not content.decode(errors="ignore").isascii()
+    if b"\0" in content or in_utf_8 or 5 * len(others) > len(content):
+        return None
+    try:
+        return content.decode("cp1252")
+    except UnicodeDecodeError:
+        return None
 
 
 def read_content(path: Path) -> bytes:

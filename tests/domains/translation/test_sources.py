@@ -59,7 +59,7 @@ def test_blanks_and_carriage_returns_are_stripped_and_nothing_else(tmp_path: Pat
 
 
 def test_invalid_utf8_names_file_and_line(tmp_path: Path) -> None:
-    path = write(tmp_path / "text.de", b"gut\nsch\xf6n\n")
+    path = write(tmp_path / "text.de", b"gut\nsch\xf6n, gr\xc3\xbcn\n")
     with pytest.raises(UserError, match=r"text\.de, line 2 is not UTF-8: byte 0xf6"):
         read_lines(path)
 

@@ -64,6 +64,12 @@ def describe(options: LanguageNewRunOptions) -> Description:
     labels that cannot be learnt.
     """
     data = Path(options.data).expanduser()
+    files = (
+        [file for file in visible_files(data) if not is_about(file.name)] if data.is_dir() else []
+    )
+    if len(files) == 1 and not files[0].name.endswith((*TEXTS, *TABLES)):
+        (data,) = files
+        options = replace(options, data=str(data))
     task = options.task or ("classification" if _is_table(data) else "next_token")
     text = _find(data, options, labelled=task == "classification")
     if task == "classification":
