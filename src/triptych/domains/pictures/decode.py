@@ -33,6 +33,8 @@ NOTES = {
 """What may be said of an image that is read; format it with its `Reading`."""
 DARK = 64
 """Images without a larger value than this are worth a sentence."""
+ORIENTATION = 0x0112
+"""EXIF's number of the orientation, 1 for an upright image."""
 NO_IMAGE_PAGE = 5
 """Bits of TIFF's NewSubfileType: a smaller copy of another page (1), a mask of one (4)."""
 
@@ -105,10 +107,10 @@ def _upright(image: Image.Image, notes: set[str]) -> Image.Image:
     from PIL import ImageOps
 
     try:
-        return ImageOps.exif_transpose(image)
+        return ImageOps.exif_transpose(image) if image.getexif().get(ORIENTATION, 1) != 1 else image
     except Exception:
         notes.add("turned")
-        return image.copy()
+        return image
 
 
 def to_eight_bits(image: Image.Image, reading: Reading, notes: set[str]) -> Image.Image:
