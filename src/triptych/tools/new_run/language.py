@@ -134,6 +134,7 @@ def _describe_text(data: TextData, *, masked: bool) -> Description:
     places = [hash_position(source.key(document).encode()) for document in documents]
     kind = "lines" if one_per_line else "documents"
     shares = held_out(places, data.missing(), usual=0.05, least=10, what=kind)
+    parents = {Path(name).parent.name for name in data.names["train"]}
     n_tokens = texts.n_tokens * (1 - sum(share.value for share in shares.values()))
     why = "each line by itself" if one_per_line else "blank lines separate documents"
     facts = [data.sentence(counts, "lines of text"), texts.sentence]
@@ -142,6 +143,11 @@ def _describe_text(data: TextData, *, masked: bool) -> Description:
     other = "next_token" if masked else "masked"
     does = "continues text" if masked else "fills gaps (BERT)"
     advice = [f"for a model that {does}: --task {other}"]
+    if len(parents) > 1:
+        advice.append(
+            f"sub-folders ({', '.join(sorted(parents)[:5])}) are no labels: for classification write a "
+            "table, such as a .tsv file with a text, a tab and a label a row"
+        )
     if one_per_line:
         advice.append(
             "each line is read by itself; if lines belong together, put blank lines between the "
