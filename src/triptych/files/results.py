@@ -177,7 +177,7 @@ class OutputFolder:
         self.path = Path(folder)
         self.overwrite = overwrite
         if (why := why_unwritable(self.path)) is not None:
-            raise UserError(f"cannot write into --out {folder}: {why}; expected a folder to write in")
+            raise UserError(f"cannot write into --out {folder}: {why}; expected a folder")
 
     def __str__(self) -> str:
         return str(self.path)

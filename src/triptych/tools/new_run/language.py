@@ -145,8 +145,8 @@ def _describe_text(data: TextData, *, masked: bool) -> Description:
     advice = [f"for a model that {does}: --task {other}"]
     if len(parents) > 1:
         advice.append(
-            f"sub-folders ({', '.join(sorted(parents)[:5])}) are no labels: for classification write a "
-            "table, such as a .tsv file with a text, a tab and a label a row"
+            f"sub-folders ({', '.join(sorted(parents)[:5])}) are no labels: for classification "
+            "write a table, such as a .tsv file with a text, a tab and a label a row"
         )
     if one_per_line:
         advice.append(
