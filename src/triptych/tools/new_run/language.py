@@ -64,24 +64,22 @@ def describe(options: LanguageNewRunOptions) -> Description:
     labels that cannot be learnt.
     """
     data = Path(options.data).expanduser()
-    files = (
-        [file for file in visible_files(data) if not is_about(file.name)] if data.is_dir() else []
-    )
-    if len(files) == 1 and not files[0].name.endswith((*TEXTS, *TABLES)):
-        (data,) = files
-        options = replace(options, data=str(data))
-    task = options.task or ("classification" if _is_table(data) else "next_token")
+    files = [data]
+    if data.is_dir():
+        files = [file for file in visible_files(data) if not is_about(file.name)]
+        if len(files) == 1 and not files[0].name.endswith((*TEXTS, *TABLES)):
+            data, options = files[0], replace(options, data=str(files[0]))
+    task = options.task or ("classification" if _is_table(data, files) else "next_token")
     text = _find(data, options, labelled=task == "classification")
     if task == "classification":
         return _describe_labels(text)
     return _describe_text(text, masked=task == "masked")
 
 
-def _is_table(data: Path) -> bool:
-    """Return whether a path is a table, or a folder of them; UserError for .txt files too."""
+def _is_table(data: Path, files: list[Path]) -> bool:
+    """Return whether a path is a table, or a folder of these; UserError for .txt files too."""
     if data.is_file():
         return is_table(data)
-    files = [file for file in visible_files(data) if not is_about(file.name)]
     texts, tables = (any(file.name.endswith(ends) for file in files) for ends in (TEXTS, TABLES))
     if texts and tables:
         raise UserError(
@@ -134,7 +132,6 @@ def _describe_text(data: TextData, *, masked: bool) -> Description:
     places = [hash_position(source.key(document).encode()) for document in documents]
     kind = "lines" if one_per_line else "documents"
     shares = held_out(places, data.missing(), usual=0.05, least=10, what=kind)
-    parents = {Path(name).parent.name for name in data.names["train"]}
     n_tokens = texts.n_tokens * (1 - sum(share.value for share in shares.values()))
     why = "each line by itself" if one_per_line else "blank lines separate documents"
     facts = [data.sentence(counts, "lines of text"), texts.sentence]
@@ -143,10 +140,10 @@ def _describe_text(data: TextData, *, masked: bool) -> Description:
     other = "next_token" if masked else "masked"
     does = "continues text" if masked else "fills gaps (BERT)"
     advice = [f"for a model that {does}: --task {other}"]
-    if len(parents) > 1:
+    if len(parents := {Path(name).parent.name for name in data.names["train"]}) > 1:
         advice.append(
             f"sub-folders ({', '.join(sorted(parents)[:5])}) are no labels: for classification "
-            "write a table, such as a .tsv file with a text, a tab and a label a row"
+            "write a .tsv file with a text, a tab and a label a row"
         )
     if one_per_line:
         advice.append(
