@@ -70,10 +70,9 @@ def describe(options: LanguageNewRunOptions) -> Description:
         if len(files) == 1 and not files[0].name.endswith((*TEXTS, *TABLES)):
             data, options = files[0], replace(options, data=str(files[0]))
     task = options.task or ("classification" if _is_table(data, files) else "next_token")
-    text = _find(data, options, labelled=task == "classification")
     if task == "classification":
-        return _describe_labels(text)
-    return _describe_text(text, masked=task == "masked")
+        return _describe_labels(_find(data, options, labelled=True))
+    return _describe_text(_find(data, options, labelled=False), masked=task == "masked")
 
 
 def _is_table(data: Path, files: list[Path]) -> bool:
