@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import mido
 import numpy as np
 
-from triptych.domains.music.notes import DRUMS, Notes, Part, Score, one_string_per_key
+from triptych.domains.music.notes import (
+    DEFAULT_TEMPO,
+    DRUMS,
+    Notes,
+    Part,
+    Score,
+    one_string_per_key,
+)
 from triptych.errors import UserError
 from triptych.files.piano_roll import IsKept, Piece, piano_roll_png
 from triptych.files.results import write_atomically
@@ -44,6 +51,10 @@ SAMPLE_RATE = 44_100
 FLUIDSYNTH = "fluidsynth (TimGM6mb soundfont)"
 SINES = "pretty_midi's own synthesis (sine waves; fluidsynth is not installed)"
 DRUM_CHANNEL = 9
+PITCHED_CHANNELS = tuple(channel for channel in range(16) if channel != DRUM_CHANNEL)
+MAJOR_KEYS = ["Cb", "Gb", "Db", "Ab", "Eb", "Bb", "F", "C", "G", "D", "A", "E", "B", "F#", "C#"]
+MINOR_KEYS = [f"{key}m" for key in (*MAJOR_KEYS[3:], "G#", "D#", "A#")]
+"""Names of the keys of 7 flats to 7 sharps."""
 SUSTAIN_PEDAL = 64
 """Number of the pedal's control change."""
 PEDAL_DOWN = 64
@@ -231,16 +242,97 @@ def new_midi(
     return midi
 
 
-def midi_bytes(midi: pretty_midi.PrettyMIDI) -> bytes:
+def midi_bytes(music: pretty_midi.PrettyMIDI | Score) -> bytes:
     """Return the content of a MIDI file. It holds a tempo event, so every player agrees on it."""
     buffer = io.BytesIO()
-    midi.write(buffer)
+    if isinstance(music, Score):
+        midi_file(music).save(file=buffer)
+    else:
+        music.write(buffer)
     return buffer.getvalue()
 
 
-def write_midi(midi: pretty_midi.PrettyMIDI, path: str | Path) -> Path:
+def midi_file(score: Score) -> mido.MidiFile:
+    """Return a score as a file: its frame in the first track, then a track for each part.
+
+    No channel has notes of two programs at a time: beyond 15 pitched parts, parts of one program
+    share a channel, and further ones name a port of their own. Chord symbols become markers.
+    """
+    file = mido.MidiFile(ticks_per_beat=score.ticks_per_quarter, charset="utf-8")
+    meta = mido.MetaMessage
+    tempos = score.tempos
+    if not tempos or tempos[0][0]:
+        tempos = [(0, DEFAULT_TEMPO), *tempos]
+    frame = [(tick, meta("set_tempo", tempo=tempo)) for tick, tempo in tempos]
+    for tick, count, unit in score.time_signatures:
+        frame.append((tick, meta("time_signature", numerator=count, denominator=unit)))
+    for tick, sharps, is_minor in score.key_signatures:
+        key = (MINOR_KEYS if is_minor else MAJOR_KEYS)[sharps + 7]
+        frame.append((tick, meta("key_signature", key=key)))
+    frame += [(tick, meta("marker", text=chord)) for tick, chord in score.chords]
+    file.tracks.append(_track(frame, score.last_tick))
+    programs = [
+        [*dict.fromkeys(score.notes.program[score.notes.part == number].tolist())]
+        for number in range(len(score.parts))
+    ]
+    channels = _channels([tuple(own) for own in programs])
+    for number, (part, (port, channel)) in enumerate(zip(score.parts, channels, strict=True)):
+        notes = score.notes[score.notes.part == number].sorted("onset", "pitch")
+        events = [(0, meta("track_name", name=part.name))] if part.name else []
+        if port:
+            events.append((0, meta("midi_port", port=port)))
+        at = {"channel": channel}
+        last = None
+        rows = notes.rows("pitch", "onset", "release", "velocity", "program")
+        for pitch, onset, release, velocity, program in rows:
+            if program != last:
+                change = mido.Message("program_change", program=max(0, program), **at)
+                events.append((onset if last is not None else 0, change))
+                last = program
+            sound = {"note": pitch, **at}
+            events.append((onset, mido.Message("note_on", velocity=velocity, **sound)))
+            events.append((release, mido.Message("note_off", velocity=0, **sound)))
+        for tick, is_down in part.pedal:
+            value = 127 * is_down
+            control = mido.Message("control_change", control=SUSTAIN_PEDAL, value=value, **at)
+            events.append((tick, control))
+        file.tracks.append(_track(events, score.last_tick))
+    return file
+
+
+def _channels(programs: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:
+    """Return the port and channel of each part, of the programs that it plays."""
+    pitched = [own for own in programs if DRUMS not in own]
+    # Parts of one program may share a channel; one that changes its program has its own.
+    shares = len(pitched) > len(PITCHED_CHANNELS)
+    places: dict[Any, int] = {}
+    channels = []
+    for number, own in enumerate(programs):
+        if DRUMS in own:
+            channels.append((0, DRUM_CHANNEL))
+            continue
+        key = own if shares and len(own) == 1 else number
+        port, place = divmod(places.setdefault(key, len(places)), len(PITCHED_CHANNELS))
+        channels.append((port, PITCHED_CHANNELS[place]))
+    return channels
+
+
+def _track(events: list[tuple[int, Any]], end: int) -> mido.MidiTrack:
+    """Return messages at ticks as a track; at one tick notes end before others begin."""
+    order = {"note_off": 0, "note_on": 2}
+    track, now = mido.MidiTrack(), 0
+    events = [*events, (end, mido.MetaMessage("end_of_track"))]
+    last = max(tick for tick, _ in events)
+    events[-1] = last, events[-1][1]
+    for tick, message in sorted(events, key=lambda e: (e[0], order.get(e[1].type, 1))):
+        track.append(message.copy(time=tick - now))
+        now = tick
+    return track
+
+
+def write_midi(music: pretty_midi.PrettyMIDI | Score, path: str | Path) -> Path:
     """Write a MIDI file; raises UserError where it cannot be written."""
-    return write_atomically(path, midi_bytes(midi))
+    return write_atomically(path, midi_bytes(music))
 
 
 def write_wav(midi: pretty_midi.PrettyMIDI, path: str | Path) -> str:

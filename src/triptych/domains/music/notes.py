@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -120,11 +121,15 @@ class Score:
     """By part, onset, release and pitch; notes of one part and pitch do not overlap."""
     ticks_per_quarter: int
     last_tick: int
-    """Tick of the last message, end-of-track marks excluded."""
+    """End of the piece: of its last note, or of a rest after it."""
     tempos: list[tuple[int, int]]
     """(tick, microseconds per quarter note) of all tempo events, by tick."""
     time_signatures: list[tuple[int, int, int]]
     """(tick, numerator, denominator) of all time signatures, by tick."""
+    key_signatures: Sequence[tuple[int, int, bool]] = ()
+    """(tick, sharps, or flats as a negative number, is minor) of all key signatures, by tick."""
+    chords: Sequence[tuple[int, str]] = ()
+    """(tick, chord symbol as the file writes it) of all chord symbols, by tick."""
 
     def seconds(self, ticks: Sequence[int] | Ids) -> NDArray[np.float64]:
         """Convert ticks to seconds by the tempo map."""
@@ -135,6 +140,30 @@ class Score:
         section = np.searchsorted(changes, at, side="right") - 1
         seconds: NDArray[np.float64] = starts[section] + (at - changes[section]) * per_tick[section]
         return seconds
+
+    def ticks(self, seconds: NDArray[np.float64]) -> Ids:
+        """Convert seconds to the nearest ticks by the tempo map."""
+        changes, tempos = np.array([(0, DEFAULT_TEMPO), *self.tempos], dtype=np.float64).T
+        starts = self.seconds(changes.astype(np.int64))
+        at = np.asarray(seconds, dtype=np.float64)
+        section = np.searchsorted(starts, at, side="right") - 1
+        per_tick = tempos[section] / 1e6 / self.ticks_per_quarter  # seconds
+        ticks: Ids = np.rint(changes[section] + (at - starts[section]) / per_tick).astype(np.int64)
+        return ticks
+
+    def bars(self, end: int | None = None) -> Ids:
+        """Return the ticks at which bars begin, and the end of the last one.
+
+        A time signature begins a bar where it stands; the bar before it may be shorter. end: tick
+        up to which there are bars, the end of the piece by default.
+        """
+        end = max(1, self.last_tick if end is None else end)
+        changes = [(0, 4, 4), *(change for change in self.time_signatures if change[0] < end)]
+        starts: list[int] = []
+        for (start, count, unit), (stop, *_) in pairwise([*changes, (end, 0, 0)]):
+            length = max(1, round(4 * count * self.ticks_per_quarter / unit))
+            starts += range(start, stop, length)
+        return np.array([*starts, starts[-1] + length], dtype=np.int64)
 
     @property
     def duration(self) -> float:
