@@ -3,6 +3,7 @@ import io
 import logging
 import random
 import tarfile
+import zipfile
 
 import numpy as np
 import pytest
@@ -107,6 +108,53 @@ def test_an_archive_holds_the_same_pieces(folder, tmp_path):
         expected = [f"set/{name}" for name in names(MidiFolder(str(folder)), split)]
         assert names(MidiFolder(str(archive)), split) == expected
         assert names(MidiFolder(str(beside)), split) == expected
+
+
+def test_a_zip_holds_the_same_pieces(folder, tmp_path):
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    for path in (tmp_path / "a.zip", beside / "b.ZIP"):
+        with zipfile.ZipFile(path, "w") as packed:
+            for file in sorted(folder.rglob("*.*"), reverse=True):
+                packed.write(file, f"set/{file.relative_to(folder).as_posix()}")
+            packed.writestr("__MACOSX/set/._00.mid", b"no music")
+    for split in SPLITS:
+        expected = [f"set/{name}" for name in names(MidiFolder(str(folder)), split)]
+        assert names(MidiFolder(str(tmp_path / "a.zip")), split) == expected
+        assert names(MidiFolder(str(beside)), split) == expected
+
+
+def test_a_damaged_zip_is_told_by_name(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("a.mid", random.Random(0).randbytes(20_000))
+    content = bytearray((tmp_path / "a.zip").read_bytes())
+    for damaged in (content[:9_000], content[:500] + bytes(200) + content[700:]):
+        (tmp_path / "a.zip").write_bytes(damaged)
+        with pytest.raises(UserError, match=r"a\.zip is not a file or archive that can be read"):
+            MidiFolder(str(tmp_path)).load("train", EVENTS)
+
+
+def test_files_of_all_endings_and_behind_links_are_read(tmp_path, make_piano):
+    music = tmp_path / "music"
+    music.mkdir()
+    for number, ending in enumerate(["mid", "MIDI", "kar", "rmi", "MID", "Kar"]):
+        content = midi_bytes(make_piano([(40 + number, 0, 1, 64)]))
+        (music / f"{number}.{ending}").write_bytes(content)
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "sub").symlink_to(music)
+    pieces = MidiFolder(str(tmp_path / "links")).load("all", EVENTS)
+    assert [piece.name[:5] for piece in pieces] == [f"sub/{number}" for number in range(6)]
+
+
+def test_damage_in_the_files_of_a_folder_is_told_once(tmp_path, make_piano, caplog):
+    for number in range(7):
+        content = midi_bytes(make_piano([(40 + number, 0, 1, 64)]))
+        (tmp_path / f"{number}.mid").write_bytes(content[:-1])
+    with caplog.at_level(logging.WARNING):
+        pieces = MidiFolder(str(tmp_path)).load("all", EVENTS)
+    (record,) = caplog.records
+    assert len(pieces) == 7
+    assert "damage in 7 files: 0.mid: 1 damaged place left out: track 2" in record.getMessage()
 
 
 EVENTS, CHORALES = EventTokenizer(), ChoraleTokenizer()

@@ -1,33 +1,20 @@
-"""MIDI files: read by mido, notes made of its messages here, written and played by pretty_midi.
-
-Notes are made here because libraries lose some. pretty_midi drops notes without a release and notes
-of zero length, ends all overlapping notes of a pitch at one release, and applies a sustain pedal to
-its own track only. symusic drops notes without a release and has no channels.
-"""
+"""MIDI files: read by `midi_reading`, written by mido and pretty_midi, played by pretty_midi."""
 
 from __future__ import annotations
 
 import io
+import logging
 import wave
-from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import mido
 import numpy as np
 
-from triptych.domains.music.notes import (
-    DEFAULT_TEMPO,
-    DRUMS,
-    Notes,
-    Part,
-    Score,
-    one_string_per_key,
-)
+from triptych.domains.music.midi_reading import DRUM_CHANNEL, SUSTAIN_PEDAL, read_score
+from triptych.domains.music.notes import DEFAULT_TEMPO, DRUMS, Notes, Score
 from triptych.errors import UserError
 from triptych.files.piano_roll import IsKept, Piece, piano_roll_png
 from triptych.files.results import write_atomically
@@ -35,13 +22,15 @@ from triptych.files.results import write_atomically
 if TYPE_CHECKING:
     import pretty_midi
 
+LOG = logging.getLogger(__name__)
+
 GivenMidi: TypeAlias = "pretty_midi.PrettyMIDI | Score | str | Path"
 """Music that a caller gives: in memory, or as a file."""
 MAX_BYTES = 2_000_000
 """Largest file that is read, in bytes: ten times the longest performance of MAESTRO."""
 MAX_SECONDS = 7200.0
 """Latest end of a piece, in seconds: damaged files claim weeks."""
-MIDI_SUFFIXES = (".mid", ".midi")
+MIDI_SUFFIXES = (".mid", ".midi", ".kar", ".rmi")
 
 TICKS_PER_QUARTER = 500
 """Resolution of the files that are written: at 120 quarters per minute a tick is 1 ms. With
@@ -50,15 +39,10 @@ SAMPLE_RATE = 44_100
 """Samples of sound per second."""
 FLUIDSYNTH = "fluidsynth (TimGM6mb soundfont)"
 SINES = "pretty_midi's own synthesis (sine waves; fluidsynth is not installed)"
-DRUM_CHANNEL = 9
 PITCHED_CHANNELS = tuple(channel for channel in range(16) if channel != DRUM_CHANNEL)
 MAJOR_KEYS = ["Cb", "Gb", "Db", "Ab", "Eb", "Bb", "F", "C", "G", "D", "A", "E", "B", "F#", "C#"]
 MINOR_KEYS = [f"{key}m" for key in (*MAJOR_KEYS[3:], "G#", "D#", "A#")]
 """Names of the keys of 7 flats to 7 sharps."""
-SUSTAIN_PEDAL = 64
-"""Number of the pedal's control change."""
-PEDAL_DOWN = 64
-"""Smallest value of the control change at which the pedal is down."""
 
 
 def read_content(path: Path, name: str) -> bytes:
@@ -81,119 +65,40 @@ def read_midi(given: GivenMidi, name: str = "the piece") -> Score:
     if isinstance(given, Score):
         return given
     if isinstance(given, (str, Path)):
-        return parse_midi(read_content(Path(given), str(given)), name=str(given))
+        score = parse_midi(read_content(Path(given), str(given)), name=str(given))
+        if score.left_out:
+            LOG.warning("%s: %s", given, left_out_of(score))
+        return score
     return parse_midi(midi_bytes(given), name=name)
 
 
 def parse_midi(content: bytes, *, name: str) -> Score:
     """Parse the bytes of a MIDI file.
 
-    Raises UserError for a file that is empty, larger than MAX_BYTES, damaged or without notes, and
-    for one that ends after MAX_SECONDS.
+    A damaged event is left out and told in `left_out`. Raises UserError for a file that is empty,
+    larger than MAX_BYTES, no MIDI file or without notes, and for music that ends after MAX_SECONDS.
     """
     if not content:
         raise UserError(f"{name} is empty; expected a MIDI file")
     if len(content) > MAX_BYTES:
         raise UserError(f"{name} is too large: MIDI files of at most {MAX_BYTES:,} bytes are read")
-    # Damaged files raise at least seven unrelated exception types inside mido.
-    try:
-        midi = _parse(name, mido.MidiFile(file=io.BytesIO(content), charset="latin1"))
-        end = midi.duration
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}".rstrip(". :")
-        raise UserError(f"{name} is not a MIDI file that can be read ({reason})") from error
+    score = read_score(content, name)
+    end = score.duration
     if end > MAX_SECONDS:
         raise UserError(
             f"{name} claims to last {end:,.0f} s; at most {MAX_SECONDS:,.0f} s are read"
         )
-    if not len(midi.notes):
-        raise UserError(f"{name} holds no notes")
-    return midi
+    if not len(score.notes):
+        found = f"; {left_out_of(score)}" if score.left_out else ""
+        raise UserError(f"{name} holds no notes{found}")
+    return score
 
 
-def _parse(name: str, raw: mido.MidiFile) -> Score:
-    """Collect the notes of every track and channel, and the tempo events of all tracks."""
-    if raw.ticks_per_beat <= 0:
-        raise ValueError(f"a time division of {raw.ticks_per_beat} ticks per quarter note")
-    # Messages of each key as (tick, velocity), velocity 0 for a release.
-    keys: dict[tuple[int, int], dict[int, list[tuple[int, int]]]] = {}  # (track, channel), pitch
-    pedals: dict[tuple[int, int], list[tuple[int, bool]]] = defaultdict(list)  # (port, channel)
-    # Of each (port, channel): (tick, program, track).
-    programs: dict[tuple[int, int], list[tuple[int, int, int]]] = defaultdict(list)
-    names, ports, tempos, meters = defaultdict(str), defaultdict(int), [], []
-    last_tick = 0
-    for number, track in enumerate(raw.tracks):
-        # Files for more than 16 channels name a port in each track.
-        ports[number] = next((m.port for m in track if m.type == "midi_port"), 0)
-        tick = 0
-        for message in track:
-            tick += message.time
-            kind = message.type
-            if kind != "end_of_track":
-                last_tick = max(last_tick, tick)
-            if kind in ("note_on", "note_off"):
-                key = keys.setdefault((number, message.channel), {}).setdefault(message.note, [])
-                key.append((tick, message.velocity if kind == "note_on" else 0))
-            elif kind == "control_change" and message.control == SUSTAIN_PEDAL:
-                movement = (tick, message.value >= PEDAL_DOWN)
-                pedals[ports[number], message.channel].append(movement)
-            elif kind == "program_change":
-                change = (tick, message.program, number)
-                programs[ports[number], message.channel].append(change)
-            elif kind == "set_tempo":
-                tempos.append((tick, message.tempo))
-            elif kind == "time_signature":
-                meters.append((tick, message.numerator, message.denominator))
-            elif kind == "track_name":
-                names[number] = message.name
-    timed: list[list[Any]] = [*pedals.values(), *programs.values(), tempos, meters]
-    for events in timed:
-        events.sort(key=itemgetter(0))
-    parts: list[Part] = []
-    rows: list[tuple[int, ...]] = []
-    for (number, channel), by_pitch in sorted(keys.items()):
-        # Files with more parts than channels set the program in every track.
-        changes = programs[ports[number], channel]
-        changes = [change for change in changes if change[2] == number] or changes
-        is_drum = channel == DRUM_CHANNEL
-        own = [
-            (pitch, onset, release, velocity, len(parts), program)
-            for pitch, messages in by_pitch.items()
-            for onset, release, velocity in _pair(messages, last_tick)
-            for program in [DRUMS if is_drum else _program_at(onset, changes)]
-        ]
-        if own:
-            parts.append(Part(names[number], is_drum, pedals[ports[number], channel]))
-            rows += own
-    notes = Notes.of(rows)
-    notes = one_string_per_key(notes, notes.onset, least=1)
-    notes = notes.sorted("part", "onset", "release", "pitch")
-    return Score(name, parts, notes, raw.ticks_per_beat, last_tick, tempos, meters)
-
-
-def _program_at(tick: int, changes: list[tuple[int, int, int]]) -> int:
-    """Return the program in force at a tick; the first one before the first change, else 0."""
-    latest = bisect_right(changes, tick, key=itemgetter(0)) - 1
-    return changes[max(0, latest)][1] if changes else 0
-
-
-def _pair(messages: list[tuple[int, int]], last_tick: int) -> list[tuple[int, int, int]]:
-    """Return (onset, release, velocity) of one key's notes, of its (tick, velocity) in file order.
-
-    With as many releases as presses, the first release ends the first note, as two voices on one
-    key are written. Otherwise a release is missing, and each release ends the latest note, so that
-    one lost release damages one note only. Open notes end with the piece.
-    """
-    balanced = 2 * sum(velocity > 0 for _, velocity in messages) == len(messages)
-    open_notes: list[tuple[int, int]] = []  # (onset, velocity)
-    notes: list[tuple[int, int, int]] = []
-    for tick, velocity in messages:
-        if velocity > 0:
-            open_notes.append((tick, velocity))
-        elif open_notes:  # a release without a press is ignored
-            onset, loudness = open_notes.pop(0 if balanced else -1)
-            notes.append((onset, tick, loudness))
-    return [*notes, *((onset, last_tick, velocity) for onset, velocity in open_notes)]
+def left_out_of(score: Score) -> str:
+    """Return how many damaged places of a file are left out, and the first; empty for none."""
+    count = len(score.left_out)
+    places = "damaged place" if count == 1 else "damaged places"
+    return f"{count:,} {places} left out: {score.left_out[0]}" if count else ""
 
 
 def instruments(notes: Notes, parts: Sequence[tuple[str, int]]) -> list[pretty_midi.Instrument]:

@@ -130,6 +130,8 @@ class Score:
     """(tick, sharps, or flats as a negative number, is minor) of all key signatures, by tick."""
     chords: Sequence[tuple[int, str]] = ()
     """(tick, chord symbol as the file writes it) of all chord symbols, by tick."""
+    left_out: Sequence[str] = ()
+    """A sentence about each damaged place of the file, which was left out."""
 
     def seconds(self, ticks: Sequence[int] | Ids) -> NDArray[np.float64]:
         """Convert ticks to seconds by the tempo map."""
@@ -167,7 +169,7 @@ class Score:
 
     @property
     def duration(self) -> float:
-        """Time of the last message, in seconds."""
+        """End of the piece, in seconds."""
         return float(self.seconds([self.last_tick])[0])
 
     @property

@@ -25,7 +25,7 @@ Item = TypeVar("Item")
 Found = TypeVar("Found")
 
 KINDS = {
-    "MIDI files": (".mid", ".midi"),
+    "MIDI files": (".mid", ".midi", ".kar", ".rmi"),
     "sound files": (".flac", ".m4a", ".mp3", ".ogg", ".wav"),
 }
 """Suffixes of data that do not belong into one folder with each other, or with images."""

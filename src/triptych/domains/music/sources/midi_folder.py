@@ -15,17 +15,28 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, NamedTuple
+from zipfile import BadZipFile, ZipFile
 
-from triptych.domains.music.midi import MIDI_SUFFIXES, parse_midi, read_content
+from triptych.domains.music.midi import (
+    MAX_BYTES,
+    MIDI_SUFFIXES,
+    left_out_of,
+    parse_midi,
+    read_content,
+)
 from triptych.domains.music.sources.base import LOG, SPLITS, HashedSource, Piece
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.errors import UserError
-from triptych.files.folders import visible_files
+from triptych.files.folders import named, visible_files
 from triptych.files.reading import read_in_order
 from triptych.files.splits import ALL, warn_of_skipped
 from triptych.types import PositiveInt
 
-ARCHIVE_SUFFIXES = (".tar.gz", ".tgz")
+ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".zip")
+ARCHIVE_ERRORS = (
+    OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError, BadZipFile,
+    RuntimeError, NotImplementedError,  # of a zip with a password, or packed in an unknown way
+)  # fmt: skip
 
 
 class StoredFile(NamedTuple):
@@ -55,29 +66,51 @@ def stored_files(root: Path, suffixes: tuple[str, ...]) -> Iterator[list[StoredF
         )
     files = []
     with TemporaryDirectory(prefix="triptych-") as folder:
-        for number, (name, path) in enumerate(paths):
+        for name, path in paths:
             if path.name.lower().endswith(suffixes):
                 files.append(StoredFile(name, path))
                 continue
-            unpacked = Path(folder, str(number))
+            members: list[StoredFile] = []
             try:
-                with tarfile.open(path) as archive:
-                    named = (m for m in archive if m.name.lower().endswith(suffixes))
-                    # A link could point outside of the archive.
-                    members = [*filter(tarfile.TarInfo.isfile, named)]
-                    archive.extractall(unpacked, members, filter="data")
-            except (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError) as error:
+                for member, content in _members(path, suffixes):
+                    unpacked = Path(folder, str(len(files) + len(members)))
+                    unpacked.write_bytes(content)
+                    members.append(StoredFile(member, unpacked))
+            except ARCHIVE_ERRORS as error:
                 raise UserError(
                     f"{path} is not a file or archive that can be read: {error}"
                 ) from error
-            names = sorted(member.name for member in members)
-            files += [StoredFile(name, unpacked / name.lstrip("/")) for name in names]
+            files += sorted(members)
         yield files
+
+
+def _members(path: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of the files in an archive, as `read_content` cuts them.
+
+    Links could point outside of the archive, and hidden files are no music.
+    """
+
+    def is_wanted(name: str) -> bool:
+        hidden = any(part.startswith((".", "__MACOSX")) for part in PurePosixPath(name).parts)
+        return name.lower().endswith(suffixes) and not hidden
+
+    if path.name.lower().endswith(".zip"):
+        with ZipFile(path) as zipped:
+            for info in zipped.infolist():
+                if is_wanted(info.filename) and not info.is_dir():
+                    with zipped.open(info) as file:
+                        yield info.filename, file.read(MAX_BYTES + 1)
+        return
+    with tarfile.open(path) as archive:
+        for member in archive:
+            if is_wanted(member.name) and member.isfile():
+                packed = archive.extractfile(member)
+                yield member.name, b"" if packed is None else packed.read(MAX_BYTES + 1)
 
 
 @dataclass(frozen=True)
 class MidiFolder(HashedSource):
-    """Folder of MIDI files; .tar.gz archives in it are read too.
+    """Folder of MIDI files; .zip and .tar.gz archives in it are read too.
 
     A .csv with the columns midi_filename and split, as MAESTRO has, decides the split; it lies next
     to the files or inside the archive. Without one the hash of a file's content decides, so that
@@ -85,7 +118,7 @@ class MidiFolder(HashedSource):
     """
 
     directory: str
-    """Folder of .mid and .midi files at any depth, or a .tar.gz of them."""
+    """Folder of .mid, .midi, .kar and .rmi files at any depth, or a .zip or .tar.gz of them."""
     limit: PositiveInt | None = None
     """Largest number of files per split, the first by name; null for all."""
 
@@ -110,17 +143,22 @@ class MidiFolder(HashedSource):
             by_hash = not table and split != ALL
             read = partial(self._read, split=split if by_hash else None, tokenizer=tokenizer)
             pieces = read_in_order(read, chosen, count=len(chosen), what="read MIDI files")
-            n_pieces, skipped = 0, []
+            n_pieces, skipped, damaged = 0, [], []
             with closing(pieces):  # ends the workers where the reading is given up
                 for file, piece in zip(chosen, pieces, strict=True):
                     if isinstance(piece, str):
                         skipped.append(piece)
                     elif piece is not None:
                         n_pieces += 1
-                        yield Piece(file.name, piece)
+                        content, left_out = piece
+                        damaged += [f"{file.name}: {left_out}"] * bool(left_out)
+                        yield Piece(file.name, content)
                         if n_pieces == limit:
                             break
         warn_of_skipped(f"{self.directory}, {split}", skipped, n_pieces + len(skipped))
+        if damaged:
+            reasons = named(damaged)
+            LOG.warning("%s, %s: damage in %d files: %s", root, split, len(damaged), reasons)
         if table:
             unlisted = [name for name, row in rows.items() if not row]
             missing = sorted(table.keys() - rows.values())
@@ -139,12 +177,16 @@ class MidiFolder(HashedSource):
             raise UserError(f"{self.directory} gives no piece for the split {split}: {reason}")
 
     def _read(self, file: StoredFile, *, split: str | None, tokenizer: MusicTokenizer) -> Any:
-        """Return the content of a file, why it cannot be used, or None for one of another split."""
+        """Return the content of a file and what is left out of it, both in a tuple.
+
+        Why it cannot be used, as text; None for a file of another split.
+        """
         data = file.read()
         if split is not None and self.split_of(hashlib.sha256(data).digest()) != split:
             return None
         try:
-            return tokenizer.from_midi(parse_midi(data, name=file.name))
+            score = parse_midi(data, name=file.name)
+            return tokenizer.from_midi(score), left_out_of(score)
         except UserError as error:
             return str(error)
 
