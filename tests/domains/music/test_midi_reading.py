@@ -340,6 +340,22 @@ def test_key_signatures_are_read():
     assert score.key_signatures == [(0, -3, True), (96, 2, False)]
 
 
+def test_of_meters_at_one_tick_the_last_one_counts():
+    meters = [meta(0x58, count, 2, 24, 8) for count in (4, 2, 4)]
+    score = parse_midi(midi_file(b"".join(meters) + END, meters[0] + notes(60, 68) + END), name="x")
+    assert score.time_signatures == [(0, 4, 4), (0, 2, 4), (0, 4, 4)]
+    assert score.bars().tolist() == [0, 384, 768]
+
+
+def test_garbage_after_music_ends_the_track():
+    garbage = np.random.default_rng(1).integers(0, 256, 30_000).astype(np.uint8).tobytes()
+    content = midi_file(notes(60, 68) + garbage + END, notes(40, 48) + END)
+    score = parse_midi(content, name="x")
+    assert set(range(40, 48)) | set(EIGHT) <= set(pitches(score))
+    assert len(score.notes) < 80
+    assert score.left_out[-1] == "track 1: the rest, since most of it is damaged"
+
+
 def marked(*texts, kind=6):
     return b"".join(meta(kind, *text.encode(), before=96) for text in texts)
 

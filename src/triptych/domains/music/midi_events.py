@@ -7,6 +7,7 @@ RP-001). Chunks of other names are skipped; what lies before the header, as in R
 from __future__ import annotations
 
 import re
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -29,8 +30,8 @@ CHUNK = re.compile(rb"[A-Za-z0-9 ]{4}")
 """Name of a chunk."""
 AHEAD = 8
 """Events that are read to see whether one begins at a place after damage."""
-MAX_FAULTS = 100
-"""Damaged places of unknown length after which a track ends, if it has even fewer sound events."""
+DENSE = 8, 64
+"""Number of damaged places without a status, and of sound events within which they end a track."""
 
 
 @dataclass(frozen=True)
@@ -149,19 +150,22 @@ def _is_chunk(content: bytes, place: int) -> bool:
 def _read_track(data: bytes, name: str, faults: list[str]) -> Track:
     """Return the events of a track; what cannot be read is skipped and told in `faults`."""
     events: list[Event] = []
-    tick = place = running = n_lost = 0
+    tick = place = running = 0
     before, is_ended = len(faults), False
+    lost: deque[tuple[int, int]] = deque(maxlen=DENSE[0])  # numbers of events and faults before
     while place < len(data):
         try:
             delta, status, first, second, content, place = _event(data, place, running)
         except EventError as damage:
+            if not damage.is_framed:
+                lost.append((len(events), len(faults)))
+                if len(lost) == DENSE[0] and len(events) - lost[0][0] < DENSE[1]:
+                    del events[lost[0][0] :], faults[lost[0][1] + 1 :]
+                    faults.append(f"{name}: the rest, since most of it is damaged")
+                    break
             faults.append(f"{name}, tick {tick + damage.delta}: {damage}")
             place, is_in_step = _resume(data, place, running, damage)
             tick += damage.delta * is_in_step
-            n_lost += not is_in_step
-            if n_lost > MAX_FAULTS + len(events):
-                faults.append(f"{name}: the rest, since most of it is damaged")
-                break
             running = damage.status or running
             continue
         tick += delta
@@ -176,7 +180,7 @@ def _read_track(data: bytes, name: str, faults: list[str]) -> Track:
         is_ended = False
     if not is_ended and len(faults) == before:
         faults.append(f"{name} is cut off: it has no mark at its end")
-    return Track(events, tick)
+    return Track(events, tick if is_ended or not events else events[-1][0])
 
 
 def _event(data: bytes, place: int, running: int) -> tuple[int, int, int, int, bytes, int]:
@@ -208,7 +212,8 @@ def _event(data: bytes, place: int, running: int) -> tuple[int, int, int, int, b
             return delta, status, first, second, b"", place
         if SYSEX < status < META and status != 0xF7:
             reason = f"the message {status:02X}, which no file may hold"
-            raise EventError(reason, [place + SYSTEM_LENGTHS.get(status, 0)], delta)
+            after = [place + SYSTEM_LENGTHS.get(status, 0)]
+            raise EventError(reason, after, delta, is_framed=True)
         first = 0
         if status == META:
             first = data[place]

@@ -9,6 +9,7 @@ for one damaged event.
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from itertools import groupby
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -55,8 +56,8 @@ CHANNEL, PORT, TEMPO, METER, KEY = 0x20, 0x21, 0x51, 0x58, 0x59
 SHORTEST_UNIT = 7
 """Shortest unit of a meter, a 128th, as a power of 2."""
 MAX_REST, MAX_PEDAL = 8, 32
-"""Longest rest at the end of a piece that is part of it, and longest time after the last note for
-which a pedal is held, in quarters."""
+"""Longest rest at the end of a piece that is part of it, and longest time after the last note in
+which other events than notes count, such as the pedal, in quarters."""
 OPEN = np.iinfo(np.int64).max
 """Release of a note that the file does not end."""
 
@@ -261,25 +262,21 @@ def _score(
     notes = notes.sorted("part", "onset", "release", "pitch")
     chords = [chord for texts in frame.texts.values() for chord in chord_symbols(texts)]
 
-    def in_time(rows: list[Row], what: str) -> list[Row]:
-        """Order rows by tick, each once, without those long after the end."""
-        rows = sorted(dict.fromkeys(rows), key=itemgetter(0))
-        late = [row[0] for row in rows if row[0] > last + MAX_PEDAL * quarter]
-        if late:
-            file.faults.append(f"tick {late[0]}: {what}, long after the last note")
-        return rows[: len(rows) - len(late)]
+    def in_time(rows: list[Row]) -> list[Row]:
+        """Order rows by tick, without repetitions in a row and those long after the music."""
+        ordered = [row for row, _ in groupby(sorted(rows, key=itemgetter(0)))]
+        return [row for row in ordered if row[0] <= last + MAX_PEDAL * quarter]
 
-    tempos = [(0, file.tempo)] if file.tempo else in_time(frame.tempos, "a tempo")
     return Score(
         name,
         parts,
         notes,
         quarter,
         max(end, int(notes.release.max(initial=0))),
-        tempos,
-        in_time(frame.meters, "a time signature"),
-        in_time(frame.keys, "a key signature"),
-        in_time(chords, "a chord symbol"),
+        [(0, file.tempo)] if file.tempo else in_time(frame.tempos),
+        in_time(frame.meters),
+        in_time(frame.keys),
+        in_time(chords),
         file.faults,
     )
 
