@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import mido
 import numpy as np
 
+from triptych.domains.music.midi_events import FIRST
 from triptych.domains.music.midi_reading import DRUM_CHANNEL, SUSTAIN_PEDAL, read_score
 from triptych.domains.music.notes import DEFAULT_TEMPO, DRUMS, Notes, Score
 from triptych.errors import UserError
@@ -83,6 +84,8 @@ def parse_midi(content: bytes, *, name: str) -> Score:
     if len(content) > MAX_BYTES:
         raise UserError(f"{name} is too large: MIDI files of at most {MAX_BYTES:,} bytes are read")
     score = read_score(content, name)
+    if score.left_out and score.duration > MAX_SECONDS:  # what follows damage may be no music
+        score = read_score(content, name, FIRST)
     end = score.duration
     if end > MAX_SECONDS:
         raise UserError(

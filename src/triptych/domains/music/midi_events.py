@@ -31,7 +31,8 @@ CHUNK = re.compile(rb"[A-Za-z0-9 ]{4}")
 AHEAD = 8
 """Events that are read to see whether one begins at a place after damage."""
 DENSE = 8, 64
-"""Number of damaged places without a status, and of sound events within which they end a track."""
+FIRST = 1, 1
+"""How dense damage is that ends a track, see `read_events`: usual, and at the first place."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,12 @@ class EventError(Exception):
         self.after, self.delta, self.status, self.is_framed = after, delta, status, is_framed
 
 
-def read_events(content: bytes, name: str) -> Events:
-    """Return the events of a file; raises UserError where it is no MIDI file or has no track."""
+def read_events(content: bytes, name: str, dense: tuple[int, int] = DENSE) -> Events:
+    """Return the events of a file; raises UserError where it is no MIDI file or has no track.
+
+    dense: number of damaged places without a status, and of sound events within which they end a
+    track, which is cut at the first one.
+    """
     place = content.find(b"MThd")
     header = content[place + 8 : place + 14]
     if place < 0 or len(header) < 6:
@@ -88,7 +93,7 @@ def read_events(content: bytes, name: str) -> Events:
     ticks_per_quarter, tempo = _division(header[4:], name)
     events = Events(kind, ticks_per_quarter, tempo)
     for number, chunk in enumerate(_track_chunks(content, place), start=1):
-        events.tracks.append(_read_track(chunk, f"track {number}", events.faults))
+        events.tracks.append(_read_track(chunk, f"track {number}", events.faults, dense))
     if not events.tracks:
         raise UserError(f"{name} is not a MIDI file that can be read: it has no track")
     if len(events.tracks) < n_tracks:
@@ -147,21 +152,21 @@ def _is_chunk(content: bytes, place: int) -> bool:
     return content.startswith(b"MTrk", place) or _chunk_end(content, place) <= len(content)
 
 
-def _read_track(data: bytes, name: str, faults: list[str]) -> Track:
+def _read_track(data: bytes, name: str, faults: list[str], dense: tuple[int, int]) -> Track:
     """Return the events of a track; what cannot be read is skipped and told in `faults`."""
     events: list[Event] = []
     tick = place = running = 0
     before, is_ended = len(faults), False
-    lost: deque[tuple[int, int]] = deque(maxlen=DENSE[0])  # numbers of events and faults before
+    lost: deque[tuple[int, int]] = deque(maxlen=dense[0])  # numbers of events and faults before
     while place < len(data):
         try:
             delta, status, first, second, content, place = _event(data, place, running)
         except EventError as damage:
             if not damage.is_framed:
                 lost.append((len(events), len(faults)))
-                if len(lost) == DENSE[0] and len(events) - lost[0][0] < DENSE[1]:
-                    del events[lost[0][0] :], faults[lost[0][1] + 1 :]
-                    faults.append(f"{name}: the rest, since most of it is damaged")
+                if len(lost) == dense[0] and len(events) - lost[0][0] < dense[1]:
+                    del events[lost[0][0] :], faults[lost[0][1] :]
+                    faults.append(f"{name}: the rest, since much of it is damaged")
                     break
             faults.append(f"{name}, tick {tick + damage.delta}: {damage}")
             place, is_in_step = _resume(data, place, running, damage)

@@ -18,6 +18,7 @@ import numpy as np
 from triptych.domains.music.chord_symbols import chord_symbols
 from triptych.domains.music.midi_events import (
     CONTROL,
+    DENSE,
     META,
     NOTE_ON,
     PROGRAM,
@@ -178,12 +179,12 @@ class Channels:
         self._drums[place] = is_drum
 
 
-def read_score(content: bytes, name: str) -> Score:
+def read_score(content: bytes, name: str, dense: tuple[int, int] = DENSE) -> Score:
     """Return the music of a MIDI file, which may have no notes; raises UserError as `read_events`.
 
-    What is left out of a damaged file is told in `left_out`.
+    What is left out of a damaged file is told in `left_out`. dense: see `read_events`.
     """
-    file = read_events(content, name)
+    file = read_events(content, name, dense)
     if file.kind == 2:
         _one_after_the_other(file)
     frame, channels = Frame(), Channels()
