@@ -1,169 +1,179 @@
-"""MusicXML files (.mxl and .xml) as the content of MIDI files.
+"""MusicXML files (.mxl, .musicxml and .xml) as the content of MIDI files.
 
-Grace notes are left out, a pickup is as long as it is written, and no repeat is played twice.
+A pickup is as long as it is written, and what repeat signs enclose sounds once, with all its
+endings. Grace notes and cue notes are left out.
 """
 
 from __future__ import annotations
 
+import codecs
+import io
 import xml.etree.ElementTree as ElementTree
 import zipfile
-from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import pairwise, zip_longest
+from itertools import zip_longest
 from operator import itemgetter
 from pathlib import Path
 
-from triptych.domains.music.constraints import SEMITONES
-from triptych.domains.music.notes import Notes, Part, Score, one_string_per_key
+from triptych.domains.music.musicxml_measures import Instrument, Measure, Reading, XmlPart
+from triptych.domains.music.notes import DRUMS, Notes, Part, Score, one_string_per_key
 from triptych.errors import UserError
 
 MUSICXML_SUFFIXES = (".mxl", ".xml", ".musicxml")
 TICKS_PER_QUARTER = 5040
 """Divisible by 2^4, 3^2, 5 and 7: the times of all usual notes and tuplets are whole."""
-VELOCITY = 80
+MAX_BYTES = 100_000_000
+"""Largest document that an archive may unpack to."""
 EMPTY = ElementTree.Element("measure")
 """In place of the measures that a shorter part lacks."""
 
 
-@dataclass
-class _Part:
-    """One part of a score, and how its file writes notes at the measure that is read."""
-
-    name: str
-    notes: list[tuple[Fraction, Fraction, int, bool]] = field(default_factory=list)
-    """(onset, release, sounding MIDI pitch, whether a tie joins it to the note before it)."""
-    divisions: int = 1
-    """Units of a duration in a quarter."""
-    transposition: int = 0
-    """From the written to the sounding pitch, in semitones."""
-
-
-@dataclass
-class _Reading:
-    """What is read of a score so far; times in quarters from the start."""
-
-    starts: list[Fraction] = field(default_factory=lambda: [Fraction(0)])
-    """Start of each measure, and the end of the last one. The longest part decides, so that an
-    incomplete measure does not shift a voice."""
-    meters: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Time signatures, numerator and denominator, by measure."""
-    tempos: dict[Fraction, float] = field(default_factory=dict)
-    """Quarter notes per minute, by time."""
-
-
 def read_musicxml(path: Path, *, name: str) -> Score:
-    """Read a score, all of program 0; raises UserError for a damaged file and one without notes.
+    """Read a score; raises UserError as `parse_musicxml`, and for a file that is missing."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{name} cannot be read: {error.strerror or error}") from error
+    return parse_musicxml(content, name=name)
+
+
+def parse_musicxml(content: bytes, *, name: str) -> Score:
+    """Parse the bytes of a score, compressed or not.
 
     Parts without notes are parts too. Each measure has a time signature of its own length, so that
     a pickup is a short bar and bar lines stay in place; a measure that is no whole number of
-    eighths has none.
+    eighths has none. What cannot be read is told in `left_out`. Raises UserError for content that
+    is no score and for one without notes.
     """
+    score = Reading()
     try:
-        if path.suffix == ".mxl":
-            with zipfile.ZipFile(path) as archive:
-                files = (file for file in archive.namelist() if not file.startswith("META-INF/"))
-                content = archive.read(next(f for f in files if f.endswith(MUSICXML_SUFFIXES[1:])))
-        else:
-            content = path.read_bytes()
-        root = ElementTree.fromstring(content)
-        names = {
-            part.get("id"): part.findtext("part-name") or "" for part in root.iter("score-part")
-        }
-        elements, score = root.findall("part"), _Reading()
-        parts = [_Part(names.get(part.get("id"), "")) for part in elements]
-        columns = (part.findall("measure") for part in elements)
-        for measures in zip_longest(*columns, fillvalue=EMPTY):
-            pairs = zip(measures, parts, strict=True)
-            score.starts.append(max(_read_measure(*pair, score) for pair in pairs))
+        root = _parse(_document(content), score.left_out)
     # A damaged archive or document raises any of a dozen types.
     except Exception as error:
-        raise UserError(f"{path} is not a MusicXML file that can be read ({error!r})") from error
-    rows = [row for number, part in enumerate(parts) for row in _joined(part, number)]
+        raise UserError(f"{name} is not a MusicXML file that can be read ({error!r})") from error
+    elements = root.findall("part")
+    if not elements:
+        raise UserError(
+            f"{name} holds no parts of a score; expected MusicXML, found the element <{root.tag}>"
+        )
+    entries = {entry.get("id"): entry for entry in root.iter("score-part")}
+    parts = [_part(entries.get(element.get("id"), EMPTY), score) for element in elements]
+    columns = (element.findall("measure") for element in elements)
+    for measures in zip_longest(*columns, fillvalue=EMPTY):
+        pairs = zip(measures, parts, strict=True)
+        score.starts.append(max(Measure(part, score).read(measure) for measure, part in pairs))
+    listed, rows = list[Part](), list[list[int]]()
+    for part in parts:
+        # Drums of a part that plays pitches too are a part of their own, as in MIDI files.
+        for is_drum in sorted({note.program == DRUMS for note in part.notes}) or [False]:
+            rows += _joined(part, len(listed), is_drum)
+            listed.append(Part(part.name, is_drum))
     if not rows:
-        raise UserError(f"{name} holds no notes")
+        found = f"; {score.left_out[0]}" if score.left_out else ""
+        raise UserError(f"{name} holds no notes{found}")
     notes = Notes.of(rows)
     notes = one_string_per_key(notes, notes.onset, least=1)
     tempos = {_ticks(time): round(60e6 / tempo) for time, tempo in score.tempos.items()}
     return Score(
         name,
-        [Part(part.name, is_drum=False) for part in parts],
+        listed,
         notes.sorted("part", "onset", "release", "pitch"),
         TICKS_PER_QUARTER,
         _ticks(score.starts[-1]),
         sorted(tempos.items()),
-        _signatures(score),
+        [(_ticks(time), count, unit) for time, count, unit in score.signatures()],
+        [(_ticks(time), *key) for time, key in _changes(score.keys)],
+        sorted((_ticks(time), symbol) for time, symbol in score.chords.items()),
+        score.left_out,
     )
 
 
-def _read_measure(measure: ElementTree.Element, part: _Part, score: _Reading) -> Fraction:
-    """Add a measure of a part to the score, whose earlier measures are read; return its end."""
-    now = end = onset = score.starts[-1]
-    for element in measure:
-        duration = Fraction(element.findtext("duration", "0")) / part.divisions
-        if element.tag == "attributes":
-            part.divisions = int(element.findtext("divisions", part.divisions))
-            if element.find("transpose") is not None:
-                octaves = int(element.findtext("transpose/octave-change", 0))
-                part.transposition = int(element.findtext("transpose/chromatic", 0)) + 12 * octaves
-            count, unit = element.findtext("time/beats", ""), element.findtext("time/beat-type")
-            if count.isdigit() and unit:  # not 3+2
-                score.meters[len(score.starts) - 1] = int(count), int(unit)
-        elif element.tag in ("direction", "sound"):
-            sound = element if element.tag == "sound" else element.find("sound")
-            if sound is not None and float(sound.get("tempo") or 0) > 0:
-                score.tempos[now] = float(sound.get("tempo", ""))
-        elif element.tag == "backup":
-            now -= duration
-        elif element.tag == "forward":
-            now += duration
-        elif element.tag == "note" and element.find("grace") is None:
-            if element.find("chord") is None:
-                onset, now = now, now + duration
-            pitch = element.find("pitch")
-            if pitch is not None:
-                tied = any(tie.get("type") == "stop" for tie in element.findall("tie"))
-                sounding = _midi_pitch(pitch) + part.transposition
-                part.notes.append((onset, onset + duration, sounding, tied))
-        end = max(end, now)
-    return end
+def _document(content: bytes) -> bytes:
+    """Return the document of a score, which an archive names in its container."""
+    if not zipfile.is_zipfile(io.BytesIO(content)):
+        return content
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        names = [n for n in archive.namelist() if n.lower().endswith(MUSICXML_SUFFIXES[1:])]
+        documents = [name for name in names if not name.startswith("META-INF/")]
+        if "META-INF/container.xml" in names:
+            container = ElementTree.fromstring(archive.read("META-INF/container.xml"))
+            roots = (element.get("full-path") for element in container.iter() if element.attrib)
+            documents = [root for root in roots if root in archive.namelist()] or documents
+        if archive.getinfo(documents[0]).file_size > MAX_BYTES:
+            raise ValueError(f"{documents[0]} unpacks to more than {MAX_BYTES:,} bytes")
+        return archive.read(documents[0])
 
 
-def _midi_pitch(pitch: ElementTree.Element) -> int:
-    step, octave = pitch.findtext("step", ""), pitch.findtext("octave", "")
-    alter = round(float(pitch.findtext("alter", "0")))
-    return 12 * (int(octave) + 1) + SEMITONES[step] + alter
+def _parse(document: bytes, left_out: list[str]) -> ElementTree.Element:
+    """Return the root of a document by parts, without namespaces; the start of a damaged one."""
+    builder = ElementTree.TreeBuilder()
+    if not document.startswith((codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE)):
+        try:
+            document.decode()
+        except UnicodeDecodeError:  # declared as UTF-8 by some programs of Windows
+            document = document.replace(b'"UTF-8"', b'"windows-1252"', 1)
+    parser = ElementTree.XMLParser(target=builder)
+    try:
+        parser.feed(document)
+        root = parser.close()
+    except ElementTree.ParseError as error:
+        if (root := builder.close()) is None:
+            raise
+        left_out.append(f"what follows damage in the document ({error})")
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]
+    if root.tag == "score-timewise":
+        parts: dict[str | None, ElementTree.Element] = {}
+        for measure in root.findall("measure"):
+            for part in measure.findall("part"):
+                key = part.get("id")
+                if key not in parts:
+                    parts[key] = ElementTree.SubElement(root, "part", id=key or "")
+                ElementTree.SubElement(parts[key], "measure", measure.attrib).extend(part)
+    return root
+
+
+def _part(entry: ElementTree.Element, score: Reading) -> XmlPart:
+    """Return a part by its entry in the list of parts."""
+    name = " ".join((entry.findtext("part-name") or "").split())
+    instruments: dict[str | None, Instrument] = {}
+    for midi in entry.findall("midi-instrument"):
+        try:
+            drum = midi.findtext("midi-unpitched")
+            is_drum = drum is not None or (midi.findtext("midi-channel") or "").strip() == "10"
+            program = DRUMS if is_drum else int(midi.findtext("midi-program") or 1) - 1
+            instrument = Instrument(program, None if drum is None else int(drum) - 1)
+            if not (DRUMS <= program < 128 and 0 <= (instrument.drum or 0) < 128):
+                raise ValueError(f"program {program + 1}, pitch {drum}")
+            instruments[midi.get("id")] = instrument
+        except ValueError as error:
+            score.left_out.append(f"an instrument of {name or 'a part'} with {error}")
+    return XmlPart(name, instruments)
 
 
 def _ticks(quarters: Fraction) -> int:
     return round(quarters * TICKS_PER_QUARTER)
 
 
-def _joined(part: _Part, number: int) -> list[list[int]]:
+def _changes(keys: dict[Fraction, tuple[int, bool]]) -> list[tuple[Fraction, tuple[int, bool]]]:
+    """Return the keys that differ from the one before, by time."""
+    ordered = sorted(keys.items())
+    return [
+        change for place, change in enumerate(ordered)
+        if not place or change[1] != ordered[place - 1][1]
+    ]  # fmt: skip
+
+
+def _joined(part: XmlPart, number: int, is_drum: bool) -> list[list[int]]:
     """Return the notes of a part as rows of `Notes.of`, in ticks, tied ones as one."""
     rows: list[list[int]] = []
     open_notes: dict[tuple[int, Fraction], list[int]] = {}  # row by pitch and release
-    for onset, release, pitch, is_continued in sorted(part.notes, key=itemgetter(0)):
+    own = (note for note in part.notes if (note.program == DRUMS) == is_drum)
+    for onset, release, pitch, is_continued, velocity, program in sorted(own, key=itemgetter(0)):
         row = open_notes.pop((pitch, onset), None) if is_continued else None
         if row is None:
-            row = [pitch, _ticks(onset), 0, VELOCITY, number, 0]
+            row = [pitch, _ticks(onset), 0, velocity, number, program]
             rows.append(row)
         row[2] = _ticks(release)
         open_notes[pitch, release] = row
     return rows
-
-
-def _signatures(score: _Reading) -> list[tuple[int, int, int]]:
-    """Return `Score.time_signatures`."""
-    signatures: list[tuple[int, int, int]] = []
-    meter = 4, 4
-    for measure, (start, stop) in enumerate(pairwise(score.starts)):
-        count, unit = meter = score.meters.get(measure, meter)
-        if stop - start != Fraction(4 * count, unit):
-            whole = 8 if (stop - start).denominator > 1 else 4
-            length = (stop - start) * whole / 4
-            if not length or length.denominator > 1:
-                continue
-            count, unit = int(length), whole
-        if not signatures or signatures[-1][1:] != (count, unit):
-            signatures.append((_ticks(start), count, unit))
-    return signatures

@@ -1,0 +1,340 @@
+"""What a score is written with: measures, voices, and note values with their ties and tuplets."""
+
+from __future__ import annotations
+
+import functools
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import groupby, pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from triptych.domains.music.notes import Ids, Score
+
+NOTE_TYPES = {
+    Fraction(8): "breve", Fraction(4): "whole", Fraction(2): "half", Fraction(1): "quarter",
+    Fraction(1, 2): "eighth", Fraction(1, 4): "16th", Fraction(1, 8): "32nd",
+    Fraction(1, 16): "64th", Fraction(1, 32): "128th", Fraction(1, 64): "256th",
+}  # fmt: skip
+"""Name in MusicXML of each note value, in quarters."""
+EXACT = (8, 12, 16, 24, 32, 5, 20, 7, 28, 9)
+"""Parts of a quarter at whose multiples notes stay where they are."""
+COARSE = (8, 12)
+"""Parts of a quarter to which all others move."""
+MAX_VOICES = 4
+"""Most voices of a staff; what overlaps more often becomes tied chords of the last one."""
+MIDDLE_C = 60
+"""Lowest pitch of the right hand."""
+TUPLETS = ((3, 2), (5, 4), (7, 4), (9, 8))
+"""Number of notes, and the number in whose time they sound."""
+
+
+class Note(NamedTuple):
+    """Note of a chord."""
+
+    pitch: int
+    velocity: int
+    program: int
+
+
+class Chord(NamedTuple):
+    """Notes of one onset and release, in quarters, from the lowest."""
+
+    onset: Fraction
+    release: Fraction
+    notes: list[Note]
+
+
+class Bar(NamedTuple):
+    """A measure; times in quarters."""
+
+    start: Fraction
+    length: Fraction
+    meter: tuple[int, int]
+    missing: Fraction
+    """What it lacks at its beginning, of a bar of its meter."""
+    number: str
+
+
+@dataclass(frozen=True)
+class Value:
+    """Time in quarters in which nothing begins or ends in a voice; a rest without chords."""
+
+    start: Fraction
+    stop: Fraction
+    chords: Sequence[Chord]
+    ratio: tuple[int, int] = (1, 1)
+    """Of the tuplet that it is in, as in TUPLETS."""
+    bracket: str = ""
+    """start or stop of a tuplet."""
+
+    @property
+    def written(self) -> Fraction:
+        """Its length in quarters as it is written, in a tuplet longer than it sounds."""
+        return (self.stop - self.start) * Fraction(*self.ratio)
+
+    @property
+    def is_dotted(self) -> bool:
+        """Whether it is written with a dot."""
+        return self.written.numerator % 3 == 0
+
+    @property
+    def undotted(self) -> Fraction:
+        """Note value without its dot; the nearest one where none writes it."""
+        return _nearest(self.written / Fraction(3, 2) if self.is_dotted else self.written)
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether one note value writes it."""
+        return self.written == self.undotted * (Fraction(3, 2) if self.is_dotted else 1)
+
+
+@dataclass(frozen=True)
+class Span:
+    """Part of a measure: a number of equal units of its meter."""
+
+    start: Fraction
+    unit: Fraction
+    """In quarters."""
+    count: int
+    ratio: tuple[int, int] = (1, 1)
+    """Of the tuplet that it is, as in TUPLETS."""
+
+    @property
+    def stop(self) -> Fraction:
+        """Its end in quarters."""
+        return self.start + self.count * self.unit
+
+    def parts(self) -> list[Span]:
+        """Return its beats: halves where there are, thirds in compound meters, or units."""
+        if self.count == 1:
+            number, count, unit = 2, 1, self.unit / 2
+        elif self.count % 2 == 0:
+            number, count, unit = 2, self.count // 2, self.unit
+        else:
+            count = 3 if self.count > 3 and self.count % 3 == 0 else 1
+            number, unit = self.count // count, self.unit
+        starts = (self.start + place * count * unit for place in range(number))
+        return [Span(start, unit, count, self.ratio) for start in starts]
+
+    def is_plain(self, cuts: set[Fraction]) -> bool:
+        """Whether halves of its units give all times within it."""
+        return all(
+            _is_binary((cut - self.start) / self.unit)
+            for cut in cuts
+            if self.start < cut < self.stop
+        )
+
+    def tuplet(self, cuts: set[Fraction]) -> Span | None:
+        """Return it as the tuplet that all times within it need."""
+        inside = [cut - self.start for cut in cuts if self.start < cut < self.stop]
+        for actual, normal in TUPLETS:
+            unit = (self.stop - self.start) / actual
+            if all(_is_binary(cut / unit) for cut in inside):
+                return Span(self.start, unit, actual, (actual, normal))
+        return None
+
+
+@functools.cache
+def _nearest(value: Fraction) -> Fraction:
+    return min(NOTE_TYPES, key=lambda known: abs(known - value))
+
+
+def _is_binary(number: Fraction) -> bool:
+    return number.denominator & (number.denominator - 1) == 0
+
+
+def bars_of(score: Score, ticks: Ids) -> list[Bar]:
+    """Return the measures; ticks: `Score.bars`."""
+    changes = [(0, (4, 4)), *((tick, (count, unit)) for tick, count, unit in score.time_signatures)]
+    at = [tick for tick, _ in changes]
+    meters = [changes[bisect_right(at, tick) - 1][1] for tick in ticks[:-1].tolist()]
+    lengths = [
+        Fraction(length, score.ticks_per_quarter).limit_denominator(32)
+        for length in np.diff(ticks).tolist()
+    ]
+    full = [Fraction(4 * count, unit) for count, unit in meters]
+    missing, end = [Fraction(0)] * len(meters), len(meters) - 1
+    # A short bar with a meter of its own is an incomplete bar of the meter around it.
+    for bar, length in enumerate(lengths):
+        before, after = max(0, bar - 1), min(bar + 1, end)
+        if bar == 0 and length < full[after]:
+            meters[0], missing[0] = meters[after], full[after] - length
+        elif length < full[before] and meters[bar] != meters[before]:
+            is_cut = bar + 1 < end and meters[bar + 2] == meters[before]
+            if is_cut and length + lengths[after] == full[before]:
+                meters[bar] = meters[after] = meters[before]
+                full[bar], missing[after] = full[before], length
+            elif bar == end:
+                meters[bar] = meters[before]
+    bars, start, number = list[Bar](), Fraction(0), int(not missing[0])
+    for length, meter, lack in zip(lengths, meters, missing, strict=True):
+        is_second = bool(bars and lack)
+        bars.append(Bar(start, length, meter, lack, f"X{number}" if is_second else f"{number}"))
+        start, number = start + length, number + (not is_second)
+    return bars
+
+
+def snapped(times: Iterable[int], ticks: Ids, bars: list[Bar], unit: int) -> dict[int, Fraction]:
+    """Return the time in quarters of each tick; unit: ticks per quarter.
+
+    Where one time in a quarter is not EXACT, all times in it move to one of the COARSE grids.
+    """
+
+    def error(grid: int, rest: int) -> float:
+        return abs(round(grid * rest / unit) / grid * unit - rest)
+
+    quarters: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
+    starts = ticks.tolist()
+    for tick in times:
+        bar = min(bisect_right(starts, tick), len(bars)) - 1
+        quarter, rest = divmod(tick - starts[bar], unit)
+        quarters[bar, quarter][tick] = rest
+    placed = {}
+    for (bar, quarter), inside in quarters.items():
+        # An exact time loses half a tick where it is rounded to ticks.
+        grids = {
+            tick: next((grid for grid in EXACT if error(grid, rest) <= 0.5), 0)
+            for tick, rest in inside.items()
+        }
+        if not all(grids.values()):
+            errors = {grid: sum(error(grid, rest) for rest in inside.values()) for grid in COARSE}
+            grids = dict.fromkeys(inside, min(errors, key=errors.__getitem__))
+        for tick, grid in grids.items():
+            after = quarter + Fraction(round(grid * inside[tick] / unit), grid)
+            placed[tick] = bars[bar].start + min(after, bars[bar].length)
+    return placed
+
+
+def two_staves(chords: list[Chord]) -> list[list[Chord]]:
+    """Return the chords from middle C on, and those below it."""
+    hands = (
+        [
+            chord._replace(notes=[n for n in chord.notes if (n.pitch < MIDDLE_C) == is_left])
+            for chord in chords
+        ]
+        for is_left in (False, True)
+    )
+    return [[chord for chord in hand if chord.notes] for hand in hands]
+
+
+def voices_of(chords: list[Chord]) -> list[list[Chord]]:
+    """Return voices of chords that do not overlap, but in the last of MAX_VOICES."""
+    voices: list[list[Chord]] = [[]]
+    for chord in chords:
+        free = (own for own in voices if not own or own[-1].release <= chord.onset)
+        voice = next(free, None)
+        if voice is None and len(voices) < MAX_VOICES:
+            voices.append(voice := [])
+        (voices[-1] if voice is None else voice).append(chord)
+    return voices
+
+
+def by_bar(voice: list[Chord], bars: list[Bar]) -> list[list[Chord]]:
+    """Return the chords of a voice that sound in each bar."""
+    inside: list[list[Chord]] = [[] for _ in bars]
+    starts = [bar.start for bar in bars]
+    for chord in voice:
+        first, last = bisect_right(starts, chord.onset) - 1, bisect_left(starts, chord.release)
+        for own in inside[first:last]:
+            own.append(chord)
+    return inside
+
+
+def segments(chords: Sequence[Chord], start: Fraction, stop: Fraction) -> list[Value]:
+    """Return what sounds in a measure of a voice, from one onset or release to the next."""
+    cuts = {start, stop, *(min(max(t, start), stop) for chord in chords for t in chord[:2])}
+    return [
+        Value(a, b, [chord for chord in chords if chord.onset <= a and chord.release >= b])
+        for a, b in pairwise(sorted(cuts))
+    ]
+
+
+def divide(values: Sequence[Value], span: Span) -> list[Value]:
+    """Return the values of a span cut into such as can be written, in tuplets where it has to be.
+
+    A value is cut at the beats that it crosses, but for usual ones such as a half note on the
+    second of four quarters.
+    """
+    values = [replace(value, ratio=span.ratio) for value in values]
+    covered = len(values) == 1 and (values[0].start, values[0].stop) == (span.start, span.stop)
+    if (covered and values[0].is_writable) or span.unit < min(NOTE_TYPES):
+        return values
+    cuts = {time for value in values for time in (value.start, value.stop)}
+    parts = span.parts()
+    edges = [*(part.start for part in parts), span.stop]
+    is_regular = span.count & (span.count - 1) == 0 and span.ratio == (1, 1)
+    needs_tuplet = is_regular and not span.is_plain(cuts) and not cuts & {*edges[1:-1]}
+    if needs_tuplet and (tuplet := span.tuplet(cuts)) is not None:
+        first, *middle, last = divide(values, tuplet)
+        return [replace(first, bracket="start"), *middle, replace(last, bracket="stop")]
+    written: list[Value] = []
+    inside_of: list[list[Value]] = [[] for _ in parts]
+    for value in values:
+        start = value.start
+        while start < value.stop:
+            place = max(n for n, part in enumerate(parts) if part.start <= start)
+            within = min(value.stop, edges[place + 1])
+            stops = [value.stop, *(edge for edge in edges[::-1] if within < edge < value.stop)]
+            pieces = (replace(value, start=start, stop=stop) for stop in stops if stop > within)
+            piece = next((one for one in pieces if _may_cross(one, parts, edges, cuts)), None)
+            if piece is None:
+                piece = replace(value, start=start, stop=within)
+                inside_of[place].append(piece)
+            else:
+                written.append(piece)
+            start = piece.stop
+    for part, inside in zip(parts, inside_of, strict=True):
+        written += divide(inside, part) if inside else []
+    return sorted(written, key=lambda value: value.start)
+
+
+def _may_cross(value: Value, parts: list[Span], edges: list[Fraction], cuts: set[Fraction]) -> bool:
+    """Whether a value that is longer than one part of a span is written as one note."""
+    crossed = [part for part in parts if part.start < value.stop and part.stop > value.start]
+    if not value.is_writable or not all(part.is_plain(cuts) for part in crossed):
+        return False
+    if value.start in edges and value.stop in edges:
+        return True
+    # As in eighth, quarter, eighth; halves of a part in three would hide its beats.
+    half = (parts[0].stop - parts[0].start) / 2
+    offsets = [(time - parts[0].start) / half for time in (value.start, value.stop)]
+    is_even = parts[0].count == 1 or parts[0].count % 2 == 0
+    is_on_halves = all(offset.denominator == 1 for offset in offsets)
+    return bool(value.chords) and len(crossed) == 2 and is_even and is_on_halves
+
+
+def beams(values: Sequence[Value], start: Fraction, beat: Fraction) -> list[list[str]]:
+    """Return the beams of each value, the eighths' first: begin, continue, end or a hook.
+
+    start: of the measure, or where it would start if it were complete. beat: length of the groups.
+    """
+
+    def group_of(value: Value) -> tuple[bool, Fraction | int]:
+        is_beamed = bool(value.chords) and value.undotted < 1
+        return is_beamed, (value.start - start) // beat if is_beamed else value.start
+
+    return [
+        beams_of_value
+        for (is_beamed, _), group in groupby(values, group_of)
+        for beams_of_value in _group_beams([*group], is_beamed)
+    ]
+
+
+def _group_beams(group: list[Value], is_beamed: bool) -> Iterator[list[str]]:
+    counts = [value.undotted.denominator.bit_length() - 1 for value in group]  # 1 for an eighth
+    for place, count in enumerate(counts):
+        before, after = (counts[n] if 0 <= n < len(counts) else 0 for n in (place - 1, place + 1))
+        names = []
+        for level in range(1, count + 1 if is_beamed and len(group) > 1 else 1):
+            if before >= level:
+                names.append("continue" if after >= level else "end")
+            elif after >= level:
+                names.append("begin")
+            else:
+                names.append("forward hook" if not before else "backward hook")
+        yield names
