@@ -173,7 +173,7 @@ def test_a_warning_names_the_file_the_count_and_the_first_reason(tmp_path, caplo
         read_midi(path)
     (record,) = caplog.records
     assert record.getMessage() == (
-        f"{path}: 2 damaged places left out: track 1, tick 0: a tempo of 0 microseconds a quarter"
+        f"{path}: 2 places left out: track 1, tick 0: a tempo of 0 microseconds a quarter"
     )
 
 

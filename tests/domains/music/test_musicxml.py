@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import zipfile
 from fractions import Fraction
 from xml.etree import ElementTree
@@ -10,10 +11,13 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from triptych.domains.music.midi import parse_midi, parse_piece, read_midi
 from triptych.domains.music.musicxml import parse_musicxml
 from triptych.domains.music.musicxml_writing import musicxml_bytes
 from triptych.domains.music.notation import Chord, Note, Span, divide, segments
 from triptych.domains.music.notes import DRUMS, Notes, Part, Score
+from triptych.domains.music.sources.midi_folder import MidiFolder
+from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.errors import UserError
 
 TPQ = 480
@@ -384,3 +388,52 @@ def test_note_values_show_the_beats():
     assert values((0, 1), (1, 3), meter=6, unit=0.5) == [1, 0.5, 1.5]
     assert values((0, 5), meter=5) == [4, 1]
     assert values((0, 3.5), meter=7, unit=0.5) == [3, 0.5]
+
+
+TUNES = 'X:1\nM:3/4\nL:1/4\nK:G\n"G"G A B|c3|\n\nX:2\nK:C\nC|\n'
+HUMDRUM = "**kern\n*M3/4\n*k[f#]\n=1\n4g\n4a\n4b\n=2\n2.cc\n==\n*-\n"
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.abc", TUNES), ("a.krn", HUMDRUM)])
+def test_other_notations_are_converted(tmp_path, name, text):
+    pytest.importorskip("music21")
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    score = read_midi(path)
+    assert quarters(score, "pitch", "onset", "release") == [
+        (67, 0, 1), (69, 1, 2), (71, 2, 3), (72, 3, 6)
+    ]  # fmt: skip
+    assert at(score, score.time_signatures) == [(0, 3, 4)]
+    assert at(score, score.key_signatures) == [(0, 1, False)]
+    assert at(score, score.chords) == ([(0, "G:maj")] if name == "a.abc" else [])
+    further = ["all tunes but the first, 2 in all"] if name == "a.abc" else []
+    assert score.left_out == further
+
+
+def test_a_missing_package_and_a_damaged_tune_are_told(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "music21", None)
+        with pytest.raises(UserError, match=r"a\.abc.* pip install 'triptych\[scores\]'"):
+            parse_midi(TUNES.encode(), name="a.abc")
+    pytest.importorskip("music21")
+    with pytest.raises(UserError, match=r"a\.krn"):
+        parse_midi(b"**kern\n4g\t4a\n*-\n", name="a.krn")
+
+
+def test_files_of_scores_are_known_by_their_content(tmp_path):
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("META-INF/container.xml", "<container/>")
+        file.writestr("a.xml", document(attributes() + note()))
+    text = document(attributes() + note())
+    contents = [archive.getvalue(), text.encode(), text.encode("utf-16"),
+                b"\xef\xbb\xbf\n" + text.encode()]  # fmt: skip
+    for content in contents:
+        assert parse_midi(content, name="download").notes.pitch.tolist() == [60]
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "A.MUSICXML").write_bytes(contents[1])
+    (folder / "b.mxl").write_bytes(contents[0])
+    pieces = MidiFolder(str(folder)).load("all", EventTokenizer())
+    assert [piece.name for piece in pieces] == ["A.MUSICXML", "b.mxl"]
+    assert parse_piece(contents[0], "a").parts[0].name == "Flute"

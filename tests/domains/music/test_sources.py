@@ -154,7 +154,7 @@ def test_damage_in_the_files_of_a_folder_is_told_once(tmp_path, make_piano, capl
         pieces = MidiFolder(str(tmp_path)).load("all", EVENTS)
     (record,) = caplog.records
     assert len(pieces) == 7
-    assert "damage in 7 files: 0.mid: 1 damaged place left out: track 2" in record.getMessage()
+    assert "damage in 7 files: 0.mid: 1 place left out: track 2" in record.getMessage()
 
 
 EVENTS, CHORALES = EventTokenizer(), ChoraleTokenizer()

@@ -1,4 +1,7 @@
-"""MIDI files: read by `midi_reading`, written by mido and pretty_midi, played by pretty_midi."""
+"""MIDI files: read by `midi_reading`, written by mido and pretty_midi, played by pretty_midi.
+
+Files of scores are read by `scores`.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,8 @@ import numpy as np
 from triptych.domains.music.midi_events import FIRST
 from triptych.domains.music.midi_reading import DRUM_CHANNEL, SUSTAIN_PEDAL, read_score
 from triptych.domains.music.notes import DEFAULT_TEMPO, DRUMS, Notes, Score
+from triptych.domains.music.scores import MAX_BYTES as MAX_SCORE_BYTES
+from triptych.domains.music.scores import NOTATION_SUFFIXES, notation_of, parse_score
 from triptych.errors import UserError
 from triptych.files.piano_roll import IsKept, Piece, piano_roll_png
 from triptych.files.results import write_atomically
@@ -32,6 +37,8 @@ MAX_BYTES = 2_000_000
 MAX_SECONDS = 7200.0
 """Latest end of a piece, in seconds: damaged files claim weeks."""
 MIDI_SUFFIXES = (".mid", ".midi", ".kar", ".rmi")
+MUSIC_SUFFIXES = (*MIDI_SUFFIXES, *NOTATION_SUFFIXES)
+"""Of all files that are read."""
 
 TICKS_PER_QUARTER = 500
 """Resolution of the files that are written: at 120 quarters per minute a tick is 1 ms. With
@@ -49,17 +56,20 @@ MINOR_KEYS = [f"{key}m" for key in (*MAJOR_KEYS[3:], "G#", "D#", "A#")]
 def read_content(path: Path, name: str) -> bytes:
     """Return the bytes of a file; UserError where it cannot be read.
 
-    Of a larger file MAX_BYTES and one byte more, which `parse_midi` refuses.
+    Of a larger file one byte more than `parse_midi` reads.
     """
+    is_score = path.suffix.lower() in NOTATION_SUFFIXES
     try:
         with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
+            return file.read((MAX_SCORE_BYTES if is_score else MAX_BYTES) + 1)
     except OSError as error:
         raise UserError(f"{name} cannot be read: {error.strerror or error}") from error
 
 
 def read_midi(given: GivenMidi, name: str = "the piece") -> Score:
-    """Return what a MIDI file holds, or a piece in memory, which error messages call `name`.
+    """Return what a file of music holds, or a piece in memory, which error messages call `name`.
+
+    The file is MIDI, or a score in MusicXML, ABC or Humdrum.
 
     Raises UserError as `parse_midi` does, and for a file that is missing.
     """
@@ -74,16 +84,19 @@ def read_midi(given: GivenMidi, name: str = "the piece") -> Score:
 
 
 def parse_midi(content: bytes, *, name: str) -> Score:
-    """Parse the bytes of a MIDI file.
+    """Parse the bytes of a MIDI file, or of a score as `parse_score` does.
 
     A damaged event is left out and told in `left_out`. Raises UserError for a file that is empty,
     larger than MAX_BYTES, no MIDI file or without notes, and for music that ends after MAX_SECONDS.
     """
     if not content:
         raise UserError(f"{name} is empty; expected a MIDI file")
-    if len(content) > MAX_BYTES:
+    if kind := notation_of(content, name):
+        score = parse_score(content, kind, name=name)
+    elif len(content) > MAX_BYTES:
         raise UserError(f"{name} is too large: MIDI files of at most {MAX_BYTES:,} bytes are read")
-    score = read_score(content, name)
+    else:
+        score = read_score(content, name)
     if score.left_out and score.duration > MAX_SECONDS:  # what follows damage may be no music
         score = read_score(content, name, FIRST)
     end = score.duration
@@ -98,9 +111,9 @@ def parse_midi(content: bytes, *, name: str) -> Score:
 
 
 def left_out_of(score: Score) -> str:
-    """Return how many damaged places of a file are left out, and the first; empty for none."""
+    """Return how many places of a file are left out, and the first; empty for none."""
     count = len(score.left_out)
-    places = "damaged place" if count == 1 else "damaged places"
+    places = "place" if count == 1 else "places"
     return f"{count:,} {places} left out: {score.left_out[0]}" if count else ""
 
 
@@ -127,9 +140,10 @@ def parse_piece(content: bytes, name: str) -> Piece:
     Raises UserError as `parse_midi`.
     """
     score = parse_midi(content, name=name)
-    first = np.unique(score.notes.part, return_index=True)[1]
-    programs = score.notes.program[first].tolist()
-    parts = [(part.name, program) for part, program in zip(score.parts, programs, strict=True)]
+    parts = [
+        (part.name, int(score.notes.program[score.notes.part == number][:1].sum()))
+        for number, part in enumerate(score.parts)
+    ]
     return Piece(name, instruments(score.notes_in_seconds, parts), content)
 
 

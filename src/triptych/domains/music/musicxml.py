@@ -140,8 +140,8 @@ def _part(entry: ElementTree.Element, score: Reading) -> XmlPart:
     for midi in entry.findall("midi-instrument"):
         try:
             drum = midi.findtext("midi-unpitched")
-            is_drum = drum is not None or (midi.findtext("midi-channel") or "").strip() == "10"
-            program = DRUMS if is_drum else int(midi.findtext("midi-program") or 1) - 1
+            # Channel 10 alone says nothing: some programs number the channels of all parts.
+            program = DRUMS if drum is not None else int(midi.findtext("midi-program") or 1) - 1
             instrument = Instrument(program, None if drum is None else int(drum) - 1)
             if not (DRUMS <= program < 128 and 0 <= (instrument.drum or 0) < 128):
                 raise ValueError(f"program {program + 1}, pitch {drum}")

@@ -188,6 +188,8 @@ def snapped(times: Iterable[int], ticks: Ids, bars: list[Bar], unit: int) -> dic
     def error(grid: int, rest: int) -> float:
         return abs(round(grid * rest / unit) / grid * unit - rest)
 
+    # An exact time loses half a tick where it is rounded to ticks; programs round more coarsely.
+    slack = max(0.5, unit / 500)
     quarters: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
     starts = ticks.tolist()
     for tick in times:
@@ -196,9 +198,8 @@ def snapped(times: Iterable[int], ticks: Ids, bars: list[Bar], unit: int) -> dic
         quarters[bar, quarter][tick] = rest
     placed = {}
     for (bar, quarter), inside in quarters.items():
-        # An exact time loses half a tick where it is rounded to ticks.
         grids = {
-            tick: next((grid for grid in EXACT if error(grid, rest) <= 0.5), 0)
+            tick: next((grid for grid in EXACT if error(grid, rest) <= slack), 0)
             for tick, rest in inside.items()
         }
         if not all(grids.values()):

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from triptych.domains.music.midi import MIDI_SUFFIXES, parse_midi
+from triptych.domains.music.midi import MUSIC_SUFFIXES, parse_midi
 from triptych.domains.music.notes import DRUMS
 from triptych.domains.music.sources.midi_folder import (
     ARCHIVE_SUFFIXES,
@@ -59,8 +59,8 @@ def describe(options: NewRunOptions) -> Description:
     Raises UserError for a damaged csv of splits and as `data_files` does.
     """
     folder = Path(options.data).expanduser()
-    data_files(folder, (*MIDI_SUFFIXES, *ARCHIVE_SUFFIXES), KIND)
-    with stored_files(folder, MIDI_SUFFIXES) as files:
+    data_files(folder, (*MUSIC_SUFFIXES, *ARCHIVE_SUFFIXES), KIND)
+    with stored_files(folder, MUSIC_SUFFIXES) as files:
         looked = ReadFiles(_read, files, what="MIDI files looked at")
     looked.check(folder, least=LEAST, what=KIND)
     pieces = looked.found

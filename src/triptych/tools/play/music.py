@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.midi import (
-    MIDI_SUFFIXES,
+    MUSIC_SUFFIXES,
     instruments,
     midi_bytes,
     new_midi,
@@ -200,7 +200,7 @@ def layout(model: MusicModel, key: str) -> None:
         )  # fmt: skip
     with gr.Accordion("MIDI file in place of the keyboard's notes", open=False):
         upload = gr.File(
-            label="MIDI file", file_types=list(MIDI_SUFFIXES), type="filepath", height=120
+            label="MIDI file", file_types=list(MUSIC_SUFFIXES), type="filepath", height=120
         )
     with buttons:
         for number, action in enumerate(offered):

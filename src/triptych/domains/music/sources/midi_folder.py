@@ -19,7 +19,7 @@ from zipfile import BadZipFile, ZipFile
 
 from triptych.domains.music.midi import (
     MAX_BYTES,
-    MIDI_SUFFIXES,
+    MUSIC_SUFFIXES,
     left_out_of,
     parse_midi,
     read_content,
@@ -137,7 +137,7 @@ class MidiFolder(HashedSource):
             raise UserError(f"MidiFolder directory: {self.directory} does not exist")
         table = {} if split == ALL else read_split_table(root)
         limit = None if split == ALL else self.limit
-        with stored_files(root, MIDI_SUFFIXES) as files:
+        with stored_files(root, MUSIC_SUFFIXES) as files:
             rows = {file.name: row_of(file.name, table) for file in files}
             chosen = [file for file in files if not table or table.get(rows[file.name]) == split]
             by_hash = not table and split != ALL
