@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from triptych.files.piano_roll import (
+    GIVEN,
     LEFT,
     ROW,
     PianoRoll,
@@ -98,10 +99,27 @@ def test_softer_notes_are_paler() -> None:
     assert darkest[0] > darkest[1] + 100
 
 
-def test_given_notes_are_dark() -> None:
-    png = piano_roll_png([part(), part((60, 0, 2), (62, 2, 4))], lambda part, start: start < 1)
-    image = np.asarray(Image.open(io.BytesIO(png)).convert("L"))
-    assert (image[:, :400] < 60).sum() > 2 * (image[:, 450:] < 60).sum()
+def test_given_notes_are_grey_and_told_in_the_legend() -> None:
+    """Notes before 1 s are given: grey on the left, in colour on the right."""
+    tune = part((60, 0, 2), (62, 2, 4))
+    png = piano_roll_png([tune], lambda part, start: start < 1)
+    image = np.asarray(Image.open(io.BytesIO(png)).convert("RGB")).astype(int)
+    grey = np.abs(image - [int(GIVEN[n : n + 2], 16) for n in (1, 3, 5)]).sum(-1) < 10
+    red = np.abs(image - (200, 68, 60)).sum(-1) < 120
+    assert grey[:, :350].sum() > 2000 > 400 > grey[:, 350:600].sum()
+    assert red[:, 350:600].sum() > 2000 > 100 > red[:, :350].sum()
+    assert grey[:, 650:].sum() > 50  # the legend, which a voice alone has too
+    assert not (np.asarray(pixels(tune)) - pixels(tune)).any()
+
+
+def test_bar_lines_are_drawn() -> None:
+    plain, barred = (
+        np.asarray(Image.open(io.BytesIO(piano_roll_png([part((60, 0, 4))], None, bars))))
+        for bars in ((), (1.0, 2.0, 3.0))
+    )
+    columns = np.flatnonzero((plain != barred).any(axis=(0, 2)))
+    assert len(columns) >= 3
+    assert (np.diff(columns) > 50).sum() == 2
 
 
 def test_a_piece_without_notes_can_be_drawn() -> None:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:  # loaded only where a piece is drawn
 
 COLOURS = ("#c8443c", "#d99a2b", "#3c8a5f", "#33589c", "#7d4f9e", GREY)
 """Of the parts in order; soprano, alto, tenor, bass for chorales. The last one is that of drums."""
-GIVEN = "#2b2b2b"
+GIVEN = "#a3a39c"
+"""Grey of the notes that were given."""
 BLACK_KEYS = (1, 3, 6, 8, 10)
 """Pitch classes, 0 for C."""
 SECONDS_PER_INCH = 2.5
@@ -130,13 +131,19 @@ def strength(velocity: Any) -> Any:
     return 0.25 + 0.75 * np.minimum(velocity / 100, 1)
 
 
-def piano_roll_png(parts: Sequence[pretty_midi.Instrument], is_kept: IsKept | None = None) -> bytes:
+def piano_roll_png(
+    parts: Sequence[pretty_midi.Instrument],
+    is_kept: IsKept | None = None,
+    bars: Sequence[float] = (),
+) -> bytes:
     """Draw parts as a PNG: one colour per part, paler for softer notes, drums at the lower edge.
 
-    is_kept: tells which notes were given, which are dark; None where none were.
+    is_kept: tells which notes were given, which are grey; None where none were. bars: times of bar
+    lines, in seconds.
     """
     import numpy as np
     from matplotlib.colors import to_rgb
+    from matplotlib.patches import Patch
 
     roll = PianoRoll(parts)
     # A long piece is drawn narrower.
@@ -145,33 +152,41 @@ def piano_roll_png(parts: Sequence[pretty_midi.Instrument], is_kept: IsKept | No
     axes = figure.add_subplot()
     for pitch in roll.dark_rows:
         axes.axhspan(pitch - 0.5, pitch + 0.5, color="#f1f0ec", linewidth=0)
-    velocities = set()
+    for time in bars:
+        axes.axvline(time, color="#d6d6d0", linewidth=0.6, zorder=0.5)
+    velocities, legend, any_kept = set(), [], False
     for name, number, shade, part in roll.voices:
         table = np.array([(n.pitch, n.start, n.end, n.velocity) for n in part.notes])
         pitch, start, stop, velocity = table.T
-        if part.is_drum:
-            places = np.full(len(start), roll.drums)
-            axes.plot(start, places, "|", color=COLOURS[shade], label=name)
-            continue
-        colour = 1 - strength(velocity)[:, None] * (1 - np.array(to_rgb(COLOURS[shade])))  # [N, 3]
         kept = np.zeros(len(start), dtype=bool)  # [N]
         if is_kept is not None:
             kept = np.array([is_kept(number, onset) for onset in start])
-            colour[kept] = to_rgb(GIVEN)
-            name += ", given" if kept.all() else ", partly given (dark)" if kept.any() else ""
+            any_kept |= bool(kept.any())
+        if not kept.all():
+            label = f"{name}, new" if kept.any() else name
+            legend.append(Patch(color=COLOURS[shade], label=label))
+        if part.is_drum:
+            for colour, shown in ((COLOURS[shade], ~kept), (GIVEN, kept)):
+                places = np.full(int(shown.sum()), roll.drums)
+                axes.plot(start[shown], places, "|", color=colour)
+            continue
+        colours = 1 - strength(velocity)[:, None] * (1 - np.array(to_rgb(COLOURS[shade])))  # [N, 3]
+        colours[kept] = to_rgb(GIVEN)
         # A white edge separates repeated notes. It is thin, since it hides short notes.
-        bars = axes.barh(pitch, stop - start, left=start, height=0.9, color=colour, label=name,
-                         edgecolor="white", linewidth=0.3)  # fmt: skip
+        drawn = axes.barh(pitch, stop - start, left=start, height=0.9, color=colours,
+                          edgecolor="white", linewidth=0.3)  # fmt: skip
         for note_index in np.flatnonzero(kept):  # above sampled notes of the same pitch
-            bars[note_index].set_zorder(2)
+            drawn[note_index].set_zorder(2)
         velocities |= {*velocity}
+    if any_kept:
+        legend.append(Patch(color=GIVEN, label="given"))
     axes.set_xlim(0, roll.seconds)
     label_pitches(axes, roll.low, roll.high)
     axes.set_xlabel("seconds (darker notes are louder)" if len(velocities) > 1 else "seconds")
     if not roll.voices:
         axes.text(0.5, 0.5, "no notes", transform=axes.transAxes, ha="center", va="center")
-    if len(roll.voices) > 1:
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    if len(roll.voices) > 1 or any_kept:
+        axes.legend(handles=legend, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     figure.tight_layout()
     return png(figure)
 

@@ -18,9 +18,11 @@ import numpy as np
 
 from triptych.domains.music.midi_events import FIRST
 from triptych.domains.music.midi_reading import DRUM_CHANNEL, SUSTAIN_PEDAL, read_score
+from triptych.domains.music.musicxml_writing import musicxml_bytes
 from triptych.domains.music.notes import DEFAULT_TEMPO, DRUMS, Notes, Score
 from triptych.domains.music.scores import MAX_BYTES as MAX_SCORE_BYTES
 from triptych.domains.music.scores import NOTATION_SUFFIXES, notation_of, parse_score
+from triptych.domains.music.sound import SAMPLE_RATE, synthesise
 from triptych.errors import UserError
 from triptych.files.piano_roll import IsKept, Piece, piano_roll_png
 from triptych.files.results import write_atomically
@@ -43,10 +45,6 @@ MUSIC_SUFFIXES = (*MIDI_SUFFIXES, *NOTATION_SUFFIXES)
 TICKS_PER_QUARTER = 500
 """Resolution of the files that are written: at 120 quarters per minute a tick is 1 ms. With
 pretty_midi's own 220 it is 2.27 ms, too coarse for a grid of 10 ms."""
-SAMPLE_RATE = 44_100
-"""Samples of sound per second."""
-FLUIDSYNTH = "fluidsynth (TimGM6mb soundfont)"
-SINES = "pretty_midi's own synthesis (sine waves; fluidsynth is not installed)"
 PITCHED_CHANNELS = tuple(channel for channel in range(16) if channel != DRUM_CHANNEL)
 MAJOR_KEYS = ["Cb", "Gb", "Db", "Ab", "Eb", "Bb", "F", "C", "G", "D", "A", "E", "B", "F#", "C#"]
 MINOR_KEYS = [f"{key}m" for key in (*MAJOR_KEYS[3:], "G#", "D#", "A#")]
@@ -134,17 +132,21 @@ def instruments(notes: Notes, parts: Sequence[tuple[str, int]]) -> list[pretty_m
     return written
 
 
-def parse_piece(content: bytes, name: str) -> Piece:
-    """Return a MIDI file for a page, with the program that each part begins with.
-
-    Raises UserError as `parse_midi`.
-    """
-    score = parse_midi(content, name=name)
+def score_instruments(score: Score) -> list[pretty_midi.Instrument]:
+    """Return the parts of a score as `instruments` does, with the program each begins with."""
     parts = [
         (part.name, int(score.notes.program[score.notes.part == number][:1].sum()))
         for number, part in enumerate(score.parts)
     ]
-    return Piece(name, instruments(score.notes_in_seconds, parts), content)
+    return instruments(score.notes_in_seconds, parts)
+
+
+def parse_piece(content: bytes, name: str) -> Piece:
+    """Return a file of music for a page.
+
+    Raises UserError as `parse_midi`.
+    """
+    return Piece(name, score_instruments(parse_midi(content, name=name)), content)
 
 
 def read_piece(path: Path) -> Piece:
@@ -259,14 +261,7 @@ def write_midi(music: pretty_midi.PrettyMIDI | Score, path: str | Path) -> Path:
 
 def write_wav(midi: pretty_midi.PrettyMIDI, path: str | Path) -> str:
     """Write a piece as a mono 16-bit .wav, atomically; return the name of the synthesiser."""
-    try:
-        import fluidsynth  # noqa: F401
-    # Without the system library, pyfluidsynth raises ImportError, older versions OSError or
-    # AttributeError.
-    except (ImportError, OSError, AttributeError):
-        samples, synthesiser = midi.synthesize(fs=SAMPLE_RATE, normalize=False), SINES
-    else:
-        samples, synthesiser = midi.fluidsynth(fs=SAMPLE_RATE), FLUIDSYNTH
+    samples, synthesiser = synthesise(midi)
     peak = float(np.abs(samples).max(initial=0.0))
     # At 90 % of the range neither rounding nor playback clips. Silence stays silence.
     scaled = samples * (0.9 / peak) if peak > 0 else samples
@@ -280,11 +275,27 @@ def write_wav(midi: pretty_midi.PrettyMIDI, path: str | Path) -> str:
     return synthesiser
 
 
-def write_piece(midi: pretty_midi.PrettyMIDI, path: Path, is_kept: IsKept | None = None) -> str:
+def write_piece(
+    music: pretty_midi.PrettyMIDI | Score,
+    path: Path,
+    is_kept: IsKept | None = None,
+    *,
+    score_too: bool = False,
+) -> str:
     """Write a piece as .mid, .wav and .png next to each other; return the synthesiser's name.
 
-    is_kept: as in `piano_roll_png`.
+    is_kept: as in `piano_roll_png`. score_too: write .musicxml too, for music on a grid.
     """
-    write_midi(midi, path.with_suffix(".mid"))
-    write_atomically(path.with_suffix(".png"), piano_roll_png(midi.instruments, is_kept))
+    write_midi(music, path.with_suffix(".mid"))
+    bars: list[float] = []
+    if isinstance(music, Score):
+        bars = music.seconds(music.bars()).tolist()
+        midi = new_midi(score_instruments(music))
+    else:
+        midi = music
+    if score_too:
+        score = read_midi(music)
+        write_atomically(path.with_suffix(".musicxml"), musicxml_bytes(score))
+    drawn = piano_roll_png(midi.instruments, is_kept, bars)
+    write_atomically(path.with_suffix(".png"), drawn)
     return write_wav(midi, path.with_suffix(".wav"))

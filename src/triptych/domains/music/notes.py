@@ -131,7 +131,7 @@ class Score:
     chords: Sequence[tuple[int, str]] = ()
     """(tick, chord symbol as the file writes it) of all chord symbols, by tick."""
     left_out: Sequence[str] = ()
-    """What is said of each damaged place of the file, and of each grace note, which are left out."""
+    """About each place of the file that is left out: damage, and grace notes."""
 
     def seconds(self, ticks: Sequence[int] | Ids) -> NDArray[np.float64]:
         """Convert ticks to seconds by the tempo map."""
