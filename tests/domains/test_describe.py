@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import mido
 import numpy as np
 import pytest
 import yaml
@@ -15,9 +16,11 @@ from triptych.config.schema import from_plain
 from triptych.domains import find_domain
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.language.model import SPECIALS
+from triptych.domains.music.notes import Notes, Part, Score
 from triptych.errors import UserError
 from triptych.files.splits import hash_position, split_at
 from triptych.tools import configs
+from triptych.tools.new_run import music
 from triptych.tools.new_run.data import KINDS, SHARES, Description, held_out
 from triptych.tools.new_run.suggest import suggested
 from triptych.tools.new_run.template import fill
@@ -169,20 +172,59 @@ def test_pieces(tmp_path: Path) -> None:
     assert config.data.overlap * 2 == config.data.sequence_length
 
 
-@pytest.mark.slow
-def test_pieces_of_several_instruments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("miditok")
-    folder = write_music(tmp_path / "band", programs=(0, 33))
-    described, config = look("music", folder)
+def test_pieces_of_several_instruments(tmp_path: Path) -> None:
+    described, _ = look("music", write_music(tmp_path / "band", programs=(0, 33)))
     assert described.template == "band-midi"
-    assert len(config.data.source.load("train", config.model.tokenizer)) >= 10
+    assert "that drops the pedal" in text(described)
 
-    from triptych.tools.new_run import music as module
 
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
-    described, _ = look("music", folder)
-    assert described.template == "own-midi"
-    assert "triptych[instruments]" in text(described)
+def test_four_part_pieces(tmp_path: Path) -> None:
+    """Some have pitches that a chorale lacks, and one has another number of voices."""
+    folder = write_music(tmp_path / "choir", programs=(52,) * 4)
+    write_music(tmp_path / "choir/other", 1, programs=(52,) * 3)
+    low = mido.MidiFile(folder / "piece00.mid")
+    for message in low.tracks[1]:
+        if message.type in ("note_on", "note_off"):
+            message.note -= 30
+    low.save(folder / "piece00.mid")
+    described, config = look("music", folder)
+    assert described.template == "chorales"
+    assert "20 of 21 pieces have four parts" in text(described)
+    assert "voices of 1 pieces of other forms" in text(described)
+    assert "1 pieces with pitches outside C2 to A5, which are skipped" in text(described)
+    assert config.data.source.directory == str(folder)
+    sizes = [
+        len(config.data.source.load(split, config.model.tokenizer))
+        for split in ("train", "validation", "test")
+    ]
+    assert sum(sizes) == 20
+    assert described.settings["data.sequence_length"].value % config.model.tokenizer.bar == 0
+
+
+def four_part(*staves: list[tuple[int, ...]], programs: tuple[int, ...] = (0, 0, 0, 0)) -> Score:
+    """Chords of quarters, a list for each part."""
+    rows = [
+        (pitch, 4 * onset, 4 * onset + 4, 80, number, programs[number])
+        for number, chords in enumerate(staves)
+        for onset, chord in enumerate(chords)
+        for pitch in chord
+    ]
+    parts = [Part("", False) for _ in staves]
+    return Score("x", parts, Notes.of(rows), 4, 4 * len(staves[0]), [], [])
+
+
+def test_what_is_four_part_music() -> None:
+    is_four_part = music._is_four_part
+    voices = [[(60 - 5 * voice + onset % 3,) for onset in range(60)] for voice in range(4)]
+    staves = [[a + b for a, b in zip(*pair, strict=True)] for pair in (voices[:2], voices[2:])]
+    assert is_four_part(four_part(*voices))
+    assert is_four_part(four_part(*staves))
+    assert not is_four_part(four_part(*voices, programs=(40, 40, 41, 42)))  # a string quartet
+    assert not is_four_part(four_part(*voices[:3]))
+    divided = [*voices[:3], [*voices[3][:-1], (40, 45)]]  # the last chord has five notes
+    assert is_four_part(four_part(*divided))
+    chords = [[(40, 45)] * 60, *voices[:3]]
+    assert not is_four_part(four_part(*chords))
 
 
 def test_a_csv_of_splits_decides(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,8 +21,11 @@ from triptych.domains.image.config import Config as ImageConfig
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.model import ModelConfig as ImageModelConfig
 from triptych.domains.music.inference import MusicModel
+from triptych.domains.music.midi import write_midi
 from triptych.domains.music.sources.base import Piece, PieceSource
+from triptych.domains.music.sources.chorales import CopiedMotifs, JSBChorales
 from triptych.domains.music.sources.midi_folder import MidiFolder
+from triptych.domains.music.sources.music21 import Music21Chorales
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
@@ -116,6 +120,23 @@ def test_a_folder_of_performances_however_small_is_scored_whole(tmp_path: Path, 
     scored = model.evaluate("all", data=folder)
     assert (scored.split, scored.count) == ("all", count)
     assert scored.details["notes"] == 8 * count
+
+
+def test_a_model_of_chorales_scores_a_folder_of_midi_files(tmp_path: Path) -> None:
+    """The file of its own data is read where the folder has one."""
+    tokenizer = ChoraleTokenizer()
+    grids = [piece.content for piece in Scales().load("test", tokenizer)]
+    for number, grid in enumerate(grids):
+        write_midi(tokenizer.to_midi(tokenizer.encode(grid)), tmp_path / f"{number}.mid")
+    for own in (JSBChorales(directory="elsewhere"), Music21Chorales(), CopiedMotifs()):
+        scored = music_model(own).evaluate("all", data=tmp_path)
+        assert scored.count == len(grids)
+        assert scored.details["tokens"] == 80 * len(grids)
+    (tmp_path / "Jsb16thSeparated.json").write_text(json.dumps({"test": grids[0][:2].tolist()}))
+    with pytest.raises(UserError, match="is not the JSB file"):
+        music_model(JSBChorales(directory="elsewhere")).evaluate("test", data=tmp_path)
+    with pytest.raises(UserError, match="nowhere does not exist"):
+        music_model(JSBChorales(directory="elsewhere")).evaluate("all", data="nowhere")
 
 
 def test_chorales_have_no_count_models_beside_all_of_them() -> None:

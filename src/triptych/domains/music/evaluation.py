@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -29,6 +30,7 @@ from triptych.domains.music.metrics import (
 from triptych.domains.music.model import MusicSettings
 from triptych.domains.music.notes import Ids
 from triptych.domains.music.sources.base import Piece, PieceSource
+from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.music.statistics import means_and_deviations, piece_statistics
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.synthetic import known_entropy
@@ -253,6 +255,13 @@ class MusicEvaluation(MusicScores, TrainedModel):
         return type(self)(windows, model).with_dtype(self.dtype)
 
     def _pieces(self, request: MusicScoreRequest) -> tuple[PieceSource, list[Piece]]:
-        """Return the source to score and the pieces of its split; UserError for missing data."""
-        source = source_to_score(self.data_settings.source, request.split, request.data)
+        """Return the source to score and the pieces of its split; UserError for missing data.
+
+        A folder that the model's own source does not read is one of MIDI files.
+        """
+        source: PieceSource = self.data_settings.source
+        if request.data is not None and not source.reads(Path(request.data)):
+            source = MidiFolder(directory=str(request.data))
+        else:
+            source = source_to_score(source, request.split, request.data)
         return source, source.load(request.split, self.tokenizer)[: request.limit]

@@ -51,15 +51,19 @@ MINOR_KEYS = [f"{key}m" for key in (*MAJOR_KEYS[3:], "G#", "D#", "A#")]
 """Names of the keys of 7 flats to 7 sharps."""
 
 
+def most_bytes(name: str) -> int:
+    """Return the size of the largest file of this name that is read."""
+    return MAX_SCORE_BYTES if name.lower().endswith(NOTATION_SUFFIXES) else MAX_BYTES
+
+
 def read_content(path: Path, name: str) -> bytes:
     """Return the bytes of a file; UserError where it cannot be read.
 
     Of a larger file one byte more than `parse_midi` reads.
     """
-    is_score = path.suffix.lower() in NOTATION_SUFFIXES
     try:
         with path.open("rb") as file:
-            return file.read((MAX_SCORE_BYTES if is_score else MAX_BYTES) + 1)
+            return file.read(most_bytes(path.name) + 1)
     except OSError as error:
         raise UserError(f"{name} cannot be read: {error.strerror or error}") from error
 
@@ -95,8 +99,8 @@ def parse_midi(content: bytes, *, name: str) -> Score:
         raise UserError(f"{name} is too large: MIDI files of at most {MAX_BYTES:,} bytes are read")
     else:
         score = read_score(content, name)
-    if score.left_out and score.duration > MAX_SECONDS:  # what follows damage may be no music
-        score = read_score(content, name, FIRST)
+        if score.left_out and score.duration > MAX_SECONDS:  # what follows damage may be no music
+            score = read_score(content, name, FIRST)
     end = score.duration
     if end > MAX_SECONDS:
         raise UserError(

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from triptych.domains.music.midi import MUSIC_SUFFIXES, parse_midi
-from triptych.domains.music.notes import DRUMS
+import numpy as np
+
+from triptych.domains.music.midi import MUSIC_SUFFIXES, left_out_of, parse_midi
+from triptych.domains.music.notes import DRUMS, Score, on_grid
 from triptych.domains.music.sources.midi_folder import (
     ARCHIVE_SUFFIXES,
+    MidiFolder,
     StoredFile,
     read_split_table,
     stored_files,
 )
+from triptych.domains.music.tokenizers.chorales import (
+    HIGHEST,
+    LOWEST,
+    N_VOICES,
+    STEPS_PER_QUARTER,
+    VOICES,
+)
 from triptych.domains.music.tokenizers.instruments import program_names
 from triptych.domains.options import NewRunOptions
 from triptych.errors import UserError
+from triptych.files.folders import named
 from triptych.files.splits import hash_position
 from triptych.tools.new_run.data import (
     Description,
@@ -33,12 +43,18 @@ SIZES = Path(__file__).with_suffix(".yaml")
 KIND = "MIDI files"
 LEAST = 4
 """Fewest pieces of which some can be trained on and others held out."""
-TOKENS_PER_NOTE = {"own-midi": 4, "band-midi": 5}
+PIANO, BAND, CHORALES = "own-midi", "band-midi", "chorales"
+"""Templates."""
+TOKENS_PER_NOTE = {PIANO: 4, BAND: 5}
 """Rough number of tokens of a note, by template."""
-LONGEST_WINDOW = {"own-midi": 2048, "band-midi": 1024}
+TOKENS_PER_QUARTER = N_VOICES * STEPS_PER_QUARTER
+"""Of a chorale."""
+LONGEST_WINDOW = {PIANO: 2048, BAND: 1024, CHORALES: 512}
 SHORTEST_WINDOW = 256
 ORDER = ("test", "validation")
 """Of the held-out splits in `HashedSource`."""
+MOST_DIVIDED = 0.02
+"""Share of the steps in which a voice may sing more than one note."""
 
 
 class Looks(NamedTuple):
@@ -51,6 +67,13 @@ class Looks(NamedTuple):
     n_parts: int
     programs: frozenset[int]
     """General MIDI programs; DRUMS for drums."""
+    quarters: float
+    is_four_part: bool
+    """Whether the pitched notes are four single voices, or two voices on each of two staves."""
+    is_outside: bool
+    """Whether pitches lie outside those of a chorale."""
+    left_out: str
+    """What is damaged in the file, and is left out."""
 
 
 def describe(options: NewRunOptions) -> Description:
@@ -64,13 +87,21 @@ def describe(options: NewRunOptions) -> Description:
         looked = ReadFiles(_read, files, what="MIDI files looked at")
     looked.check(folder, least=LEAST, what=KIND)
     pieces = looked.found
-    band, advice = _is_band(pieces)
-    template = "band-midi" if band else "own-midi"
-    tokens = [TOKENS_PER_NOTE[template] * piece.n_notes for piece in pieces]
+    template = _template(pieces)
+    tokens = [_tokens(piece, template) for piece in pieces]
     length = _window(tokens, LONGEST_WINDOW[template])
     splits = () if read_split_table(folder) else ORDER
     shares = held_out([piece.place for piece in pieces], splits, usual=0.1, what="pieces")
-    notes = f"tokens of a window, about {length // TOKENS_PER_NOTE[template]} notes"
+    settings = {"data.source.directory": Setting(options.data)}
+    settings |= {f"data.source.{name}": share for name, share in shares.items()}
+    notes = f"tokens of a window, about {length // TOKENS_PER_NOTE.get(template, 1)} notes"
+    if template == CHORALES:
+        notes = f"tokens of a window, {length // TOKENS_PER_QUARTER} quarters"
+        arguments = {"directory": options.data} | {name: s.value for name, s in shares.items()}
+        source = f"{MidiFolder.__module__}.{MidiFolder.__name__}"
+        held = ", ".join(f"{name.split('_')[0]} {share.why}" for name, share in shares.items())
+        value = {"class_path": source, "init_args": arguments}
+        settings = {"data.source": Setting(value, f"held out: {held}" if held else "")}
     return Description(
         template=template,
         sizes=SIZES,
@@ -78,14 +109,19 @@ def describe(options: NewRunOptions) -> Description:
         amount=sum(piece.n_notes for piece in pieces),
         items=sum(max(1.0, count / length) for count in tokens) * 0.8,
         settings={
-            "data.source.directory": Setting(options.data),
-            **{f"data.source.{name}": share for name, share in shares.items()},
+            **settings,
             "data.sequence_length": Setting(length, notes),
             "data.overlap": Setting(length // 2),
         },
         facts=_facts(looked),
-        advice=advice,
+        advice=_advice(pieces, template),
     )
+
+
+def _tokens(piece: Looks, template: str) -> int:
+    if template == CHORALES:
+        return max(1, round(TOKENS_PER_QUARTER * piece.quarters))
+    return TOKENS_PER_NOTE[template] * piece.n_notes
 
 
 def _read(file: StoredFile) -> Looks | str:
@@ -101,20 +137,70 @@ def _read(file: StoredFile) -> Looks | str:
         len(midi.notes),
         len(midi.parts),
         frozenset(midi.notes.program.tolist()),
+        midi.last_tick / midi.ticks_per_quarter,
+        _is_four_part(midi),
+        not all(LOWEST <= pitch <= HIGHEST for pitch in midi.notes.pitched.pitch.tolist()),
+        f"{file.name}: {left_out}" if (left_out := left_out_of(midi)) else "",
     )
 
 
-def _is_band(pieces: list[Looks]) -> tuple[bool, list[str]]:
-    """Return whether the music is of several instruments, and advice about the other reading."""
+def _is_four_part(score: Score) -> bool:
+    """Return whether a piece is for four voices of one kind, or names soprano, alto and so on."""
+    notes = on_grid(score.notes, STEPS_PER_QUARTER, per=score.ticks_per_quarter)
+    names = {part.name.strip().capitalize() for part in score.parts}
+    if names >= set(VOICES):
+        return True
+    if len(notes) < len(score.notes) or len(set(notes.program.tolist())) > 1:
+        return False
+    parts = [notes[notes.part == number] for number in range(len(score.parts))]
+    if len(parts) not in (2, N_VOICES):
+        return False
+    on_a_staff = N_VOICES // len(parts)
+    length = int(notes.release.max()) + 1
+    for own in parts:
+        begun, ended = (np.bincount(times, minlength=length) for times in (own.onset, own.release))
+        if np.mean(np.cumsum(begun - ended) > on_a_staff) > MOST_DIVIDED:
+            return False
+    return True
+
+
+def _template(pieces: list[Looks]) -> str:
+    """Return the config for what most pieces are: chorales, several instruments, or one piano."""
+    if 2 * sum(piece.is_four_part for piece in pieces) > len(pieces):
+        return CHORALES
     several = sum(len(piece.programs) > 1 or DRUMS in piece.programs for piece in pieces)
-    if several * 2 <= len(pieces):
-        return False, []
-    if find_spec("miditok") is None:
-        return False, [
-            "most pieces have several instruments, which are read as one piano, without drums: for "
-            "a model that keeps them, pip install 'triptych[instruments]' and write the file again"
+    return BAND if 2 * several > len(pieces) else PIANO
+
+
+def _advice(pieces: list[Looks], template: str) -> list[str]:
+    """Return what the suggested model reads of these pieces, and what that drops."""
+    n_drums = sum(DRUMS in piece.programs for piece in pieces)
+    drums = f"drums, which {n_drums} pieces have" if n_drums else ""
+    if template == BAND:
+        return [
+            "suggested: a model of several instruments and drums; that drops the pedal",
+            "for one piano that plays all instruments but drums see the config own-midi",
         ]
-    return True, ["for one piano that plays all instruments but drums see the config own-midi"]
+    if template == PIANO:
+        n_several = sum(len(piece.programs - {DRUMS}) > 1 for piece in pieces)
+        colours = f"the instruments of {n_several} pieces, read as one piano" if n_several else ""
+        dropped = " and ".join(filter(None, [drums, colours]))
+        keep = f"; that drops {dropped}: see the config band-midi" if dropped else ""
+        return [f"suggested: a model of performances on one piano{keep}"]
+    n_four = sum(piece.is_four_part for piece in pieces)
+    n_outside = sum(piece.is_outside for piece in pieces)
+    voices = (
+        f"voices of {len(pieces) - n_four} pieces of other forms, of which the four highest "
+        "pitches at a time are read"
+    )
+    skipped = f"{n_outside} pieces with pitches outside C2 to A5, which are skipped"
+    lost = [drums, voices * (n_four < len(pieces)), skipped * (n_outside > 0)]
+    return [
+        f"{n_four} of {len(pieces)} pieces have four parts, as single voices or on two staves",
+        "suggested: a model of chorales on a grid of sixteenths; that drops "
+        f"{', '.join([*filter(None, lost), 'loudness and pedal'])}",
+        "for music as it was played see the config own-midi, for its instruments band-midi",
+    ]
 
 
 def _window(tokens: list[int], longest: int) -> int:
@@ -144,4 +230,7 @@ def _facts(looked: ReadFiles[StoredFile, Looks]) -> list[str]:
             "few pieces: the model will repeat them; `triptych evaluate music --statistics 10` "
             "shows how much of a sample is copied"
         )
+    damaged = [piece.left_out for piece in pieces if piece.left_out]
+    if damaged:
+        lines.append(f"damage in {len(damaged):,} files: {named(damaged)}")
     return [*lines, *filter(None, [looked.skipped()])]

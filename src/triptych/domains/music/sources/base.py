@@ -6,6 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 from triptych.domains.music.tokenizers.base import MusicTokenizer
@@ -48,6 +49,13 @@ class PieceSource(Checked, ABC):
                 f"{tokenizer.content}, and data.source is {type(self).__name__}, which has "
                 f"{self.content}; expected a tokenizer of these, such as ChoraleTokenizer"
             )
+
+    def reads(self, folder: Path) -> bool:
+        """Return whether the source reads a folder in place of its own; MIDI files take its place.
+
+        True for a source with a setting `directory`; a format of its own narrows that.
+        """
+        return hasattr(self, "directory")
 
     @abstractmethod
     def stream(self, split: str, tokenizer: MusicTokenizer) -> Iterable[Piece]:

@@ -35,6 +35,9 @@ class JSBChorales(PieceSource):
 
     content = ChoraleTokenizer.content
 
+    def reads(self, folder: Path) -> bool:
+        return any((folder.expanduser() / name).is_file() for name in FILES)
+
     def stream(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
         folder = Path(self.directory).expanduser()
         path = next((folder / name for name in FILES if (folder / name).is_file()), None)

@@ -18,9 +18,9 @@ from typing import Any, ClassVar, NamedTuple
 from zipfile import BadZipFile, ZipFile
 
 from triptych.domains.music.midi import (
-    MAX_BYTES,
     MUSIC_SUFFIXES,
     left_out_of,
+    most_bytes,
     parse_midi,
     read_content,
 )
@@ -73,7 +73,8 @@ def stored_files(root: Path, suffixes: tuple[str, ...]) -> Iterator[list[StoredF
             members: list[StoredFile] = []
             try:
                 for member, content in _members(path, suffixes):
-                    unpacked = Path(folder, str(len(files) + len(members)))
+                    place = len(files) + len(members)
+                    unpacked = Path(folder, f"{place}{PurePosixPath(member).suffix}")
                     unpacked.write_bytes(content)
                     members.append(StoredFile(member, unpacked))
             except ARCHIVE_ERRORS as error:
@@ -99,13 +100,16 @@ def _members(path: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[str, bytes
             for info in zipped.infolist():
                 if is_wanted(info.filename) and not info.is_dir():
                     with zipped.open(info) as file:
-                        yield info.filename, file.read(MAX_BYTES + 1)
+                        yield info.filename, file.read(most_bytes(info.filename) + 1)
         return
     with tarfile.open(path) as archive:
         for member in archive:
             if is_wanted(member.name) and member.isfile():
                 packed = archive.extractfile(member)
-                yield member.name, b"" if packed is None else packed.read(MAX_BYTES + 1)
+                yield (
+                    member.name,
+                    b"" if packed is None else packed.read(most_bytes(member.name) + 1),
+                )
 
 
 @dataclass(frozen=True)
