@@ -437,3 +437,17 @@ def test_files_of_scores_are_known_by_their_content(tmp_path):
     pieces = MidiFolder(str(folder)).load("all", EventTokenizer())
     assert [piece.name for piece in pieces] == ["A.MUSICXML", "b.mxl"]
     assert parse_piece(contents[0], "a").parts[0].name == "Flute"
+
+
+@pytest.mark.parametrize("kinds", [("start", "stop"), ("start", ""), ("", "stop")])
+def test_one_end_of_a_tie_is_enough(kinds):
+    first, second = (f'<tie type="{kind}"/>' * bool(kind) for kind in kinds)
+    score = read(
+        attributes() + note(duration=8, extra=first),
+        note(duration=4, extra=second) + note(duration=4),
+        entry='<part-name>A</part-name><midi-instrument id="i"><midi-program>0</midi-program>'
+        "</midi-instrument>",
+    )
+    assert quarters(score, "pitch", "onset", "release", "program") == [
+        (60, 0, 6, 0), (60, 6, 8, 0)
+    ]  # fmt: skip

@@ -81,7 +81,8 @@ def harmony_element(symbol: str) -> Element | None:
     def add(place: str, name: str) -> None:
         note = SubElement(harmony, place)
         SubElement(note, f"{place}-step").text = name[0]
-        SubElement(note, f"{place}-alter").text = str(name.count("#") - name.count("b"))
+        if name[1:]:  # programs show a natural sign for 0
+            SubElement(note, f"{place}-alter").text = str(name.count("#") - name.count("b"))
 
     add("root", match["root"] if match else "C")  # which even no chord has to have
     SubElement(harmony, "kind").text = kind

@@ -141,7 +141,7 @@ def _part(entry: ElementTree.Element, score: Reading) -> XmlPart:
         try:
             drum = midi.findtext("midi-unpitched")
             # Channel 10 alone says nothing: some programs number the channels of all parts.
-            program = DRUMS if drum is not None else int(midi.findtext("midi-program") or 1) - 1
+            program = DRUMS if drum else max(int(midi.findtext("midi-program") or 1) - 1, 0)
             instrument = Instrument(program, None if drum is None else int(drum) - 1)
             if not (DRUMS <= program < 128 and 0 <= (instrument.drum or 0) < 128):
                 raise ValueError(f"program {program + 1}, pitch {drum}")
@@ -167,13 +167,13 @@ def _changes(keys: dict[Fraction, tuple[int, bool]]) -> list[tuple[Fraction, tup
 def _joined(part: XmlPart, number: int, is_drum: bool) -> list[list[int]]:
     """Return the notes of a part as rows of `Notes.of`, in ticks, tied ones as one."""
     rows: list[list[int]] = []
-    open_notes: dict[tuple[int, Fraction], list[int]] = {}  # row by pitch and release
+    open_notes: dict[tuple[int, Fraction], tuple[list[int], bool]] = {}  # by pitch and release
     own = (note for note in part.notes if (note.program == DRUMS) == is_drum)
-    for onset, release, pitch, is_continued, velocity, program in sorted(own, key=itemgetter(0)):
-        row = open_notes.pop((pitch, onset), None) if is_continued else None
-        if row is None:
+    for onset, release, pitch, ties, velocity, program in sorted(own, key=itemgetter(0)):
+        row, goes_on = open_notes.pop((pitch, onset), ([], False))
+        if not row or not (goes_on or "stop" in ties):
             row = [pitch, _ticks(onset), 0, velocity, number, program]
             rows.append(row)
         row[2] = _ticks(release)
-        open_notes[pitch, release] = row
+        open_notes[pitch, release] = row, "start" in ties
     return rows

@@ -43,8 +43,8 @@ class XmlNote(NamedTuple):
     release: Fraction
     pitch: int
     """MIDI pitch as it sounds."""
-    is_tied: bool
-    """Whether a tie joins it to the note before it."""
+    ties: frozenset[str | None]
+    """start or stop of a tie; some files write one of them."""
     velocity: int
     program: int
 
@@ -238,10 +238,10 @@ class Measure:
         if not 0 <= sounding < 128:
             raise ValueError(f"MIDI pitch {sounding}")
         ties = [*note.findall("tie"), *note.findall("notations/tied")]
-        is_tied = any(tie.get("type") == "stop" for tie in ties)
+        kinds = frozenset(tie.get("type") for tie in ties)
         loudness = round(float(note.get("dynamics") or 100 * VELOCITY / FORTE) * FORTE / 100)
         velocity = min(max(loudness, 1), 127)
-        row = XmlNote(self.onset, self.onset + length, sounding, is_tied, velocity, program)
+        row = XmlNote(self.onset, self.onset + length, sounding, kinds, velocity, program)
         self.part.notes.append(row)
         return ""
 
