@@ -34,14 +34,13 @@ def write_band(path: Path, *, first_pitch: int) -> None:
 @pytest.fixture(scope="module")
 def band_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with a run of three steps, a band's file and no training data."""
-    pytest.importorskip("miditok", reason="miditok is not installed")
     from triptych.cli.main import main
 
     folder = tmp_path_factory.mktemp("band")
     (folder / "midi").mkdir()
     for number in range(8):
         write_band(folder / f"midi/{number}.mid", first_pitch=55 + number)
-    tokenizer = {"class_path": TOKENIZER, "init_args": {"instruments": INSTRUMENTS, "tempos": 3}}
+    tokenizer = {"class_path": TOKENIZER, "init_args": {"instruments": INSTRUMENTS}}
     shares = {"validation_share": 0.3, "test_share": 0.3}
     arguments = {"directory": str(folder / "midi"), **shares}
     settings = {
@@ -93,9 +92,10 @@ def test_a_primer_is_continued_by_its_instruments(cli, tmp_path: Path, band_run:
     primer = parse_midi((band_run / "primer.mid").read_bytes(), name="primer")
     end = primer.seconds([primer.last_tick])[0]
     made = pretty_midi.PrettyMIDI(str(tmp_path / "out/piece-00.mid"))
+    assert end + 2 < made.get_end_time() < end + 3.01
     for part in made.instruments:
-        if not part.is_drum:  # played in the primer only; its tempo is that of the nearest of three
-            assert max(note.start for note in part.notes) < end * 1.3
+        if not part.is_drum:  # played in the primer only
+            assert max(note.start for note in part.notes) < end
             assert len(part.notes) == 8
     assert {part.program for part in made.instruments if not part.is_drum} == {40, 42}
 

@@ -93,10 +93,13 @@ def make(name: str, words: Sequence[str]) -> Path:
     return Path(out)
 
 
-def _write(path: Path, rows: Iterable[str | tuple[str, ...]]) -> dict[str, int | str]:
-    """Write the rows of a file; return its number of lines and its hash."""
+def _write(path: Path, rows: Iterable[str | tuple[str, ...]] | bytes) -> dict[str, int | str]:
+    """Write the rows or the content of a file; return its number of lines or bytes and its hash."""
     digest = hashlib.sha256()
     path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(rows, bytes):
+        path.write_bytes(rows)
+        return {"bytes": len(rows), "sha256": hashlib.sha256(rows).hexdigest()}
     n_lines = 0
     with path.open("wb") as file:
         for n_lines, row in enumerate(rows, start=1):

@@ -17,14 +17,8 @@ from triptych.domains.music import attention
 from triptych.domains.music.attention import attention_png, find_query, note_attention
 from triptych.domains.music.midi import write_midi
 from triptych.domains.music.tokenizers.chorales import SECONDS_PER_STEP, ChoraleTokenizer
-from triptych.domains.music.tokenizers.events import (
-    END,
-    NOTE_OFF,
-    NOTE_ON,
-    SHIFT,
-    VELOCITY,
-    EventTokenizer,
-)
+from triptych.domains.music.tokenizers.events import EventTokenizer
+from triptych.domains.music.tokenizers.key_events import END, NOTE_OFF, NOTE_ON, SHIFT, VELOCITY
 from triptych.errors import UserError
 from triptych.files.drawing import png
 

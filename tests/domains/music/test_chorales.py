@@ -89,7 +89,7 @@ def test_a_primer_of_one_instrument_is_four_voices_from_the_top(make_piano, pars
         (40, 0, 0.5, 64),
     ]
     grid = midi_to_grid(parsed(make_piano(notes)))  # 120 bpm: a 16th is 0.125 s
-    assert grid.tolist() == [[72, 67, 60, 48]] * 2 + [[67, 60, 48, 40]] * 2
+    assert grid.tolist() == [[72, 67, 60, 40]] * 2 + [[67, 60, 48, 40]] * 2  # the outer voices
 
 
 def test_four_unnamed_parts_are_ordered_by_their_mean_pitch(parsed):

@@ -5,7 +5,8 @@ import pytest
 
 from triptych.domains.music.comparison import NamedPiece, compare_with_training, longest_shared_runs
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
-from triptych.domains.music.tokenizers.events import END, EventTokenizer
+from triptych.domains.music.tokenizers.events import EventTokenizer
+from triptych.domains.music.tokenizers.key_events import END
 
 CHORALES, EVENTS = ChoraleTokenizer(), EventTokenizer()
 

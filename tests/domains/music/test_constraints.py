@@ -23,20 +23,15 @@ from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.midi import midi_bytes
 from triptych.domains.music.notes import SILENT, Notes, on_grid, voice_grid
 from triptych.domains.music.statistics import voice_leading
-from triptych.domains.music.tokenizers.base import MusicTokenizer
+from triptych.domains.music.tokenizers.base import MusicTokenizer, Prompt
 from triptych.domains.music.tokenizers.chorales import (
     LOWEST,
     REST,
     VOICE_RANGES,
     ChoraleTokenizer,
 )
-from triptych.domains.music.tokenizers.events import (
-    END,
-    NOTE_OFF,
-    SHIFT,
-    VELOCITY,
-    EventTokenizer,
-)
+from triptych.domains.music.tokenizers.events import EventTokenizer
+from triptych.domains.music.tokenizers.key_events import END, NOTE_OFF, SHIFT, VELOCITY
 from triptych.domains.music.tokenizers.remi import RemiTokenizer
 from triptych.errors import UserError
 
@@ -116,7 +111,7 @@ def test_constrained_chorales_obey_and_others_do_not(
     primer = random.integers(36, 82, (40 if primed else 0, 4))
     prompt = CHORALES.encode(primer)
     for constraints, wrong in ((None, True), (options, False)):
-        pieces = sampled(CHOIR, constraints, length=80, prompt=prompt)
+        pieces = sampled(CHOIR, constraints, length=80, prompt=Prompt(prompt, 0))
         counts: Counter[str] = Counter()
         for ids in pieces:
             grid = CHORALES.decode(ids)
@@ -297,7 +292,7 @@ def test_constrained_performances_obey_and_others_do_not(
     for constraints, wrong in ((None, True), (options, False)):
         counts: Counter[str] = Counter()
         n_notes = 0
-        for ids in sampled(PIANIST, constraints, prompt=prompt, **length):
+        for ids in sampled(PIANIST, constraints, prompt=Prompt(prompt, 0), **length):
             assert np.array_equal(ids[: len(prompt)], prompt)
             ids = ids[ids != END]
             counts.update(event_faults(ids, options, len(rows)))

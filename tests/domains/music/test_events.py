@@ -8,16 +8,8 @@ import torch
 
 from triptych.domains.music.midi import midi_bytes, parse_midi
 from triptych.domains.music.notes import Notes, performance, settle, to_steps
-from triptych.domains.music.tokenizers.events import (
-    END,
-    NOTE_OFF,
-    NOTE_ON,
-    SHIFT,
-    SYMBOLS,
-    VELOCITY,
-    EventGrammar,
-    EventTokenizer,
-)
+from triptych.domains.music.tokenizers.events import SYMBOLS, EventGrammar, EventTokenizer
+from triptych.domains.music.tokenizers.key_events import END, NOTE_OFF, NOTE_ON, SHIFT, VELOCITY
 
 encode_notes = EventTokenizer().encode
 
@@ -40,7 +32,7 @@ def shift(steps):
 
 
 def test_the_vocabulary_is_the_papers_with_an_end():
-    names = EventTokenizer.symbols
+    names = EventTokenizer().symbols
     assert len(names) == len(set(names)) == 128 + 128 + 100 + 32 + 1
     assert [names[i] for i in (60, NOTE_OFF + 60, shift(1), shift(100), VELOCITY + 31, END)] == [
         "note_on_60", "note_off_60", "shift_10_ms", "shift_1000_ms", "velocity_31", "end",

@@ -22,12 +22,8 @@ from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.music.statistics import means_and_deviations, piece_statistics
 from triptych.domains.music.task import MusicTrainingModule
 from triptych.domains.music.tokenizers.chorales import SECONDS_PER_STEP, ChoraleTokenizer
-from triptych.domains.music.tokenizers.events import (
-    END,
-    SHIFT,
-    EventGrammar,
-    EventTokenizer,
-)
+from triptych.domains.music.tokenizers.events import EventGrammar, EventTokenizer
+from triptych.domains.music.tokenizers.key_events import END, SHIFT
 from triptych.errors import UserError
 
 CHORALES = ChoraleTokenizer()
@@ -141,7 +137,7 @@ def test_a_model_can_end_its_piece(pianist):
     try:
         calls = []
         midi = pianist.sample(2, length=500, progress=lambda *call: calls.append(call))
-        assert [len(m.instruments[0].notes) for m in midi] == [0, 0]
+        assert [m.instruments for m in midi] == [[], []]
         assert calls == [(1, 500), (1, 1)]
     finally:
         with torch.no_grad():

@@ -35,7 +35,8 @@ from triptych.domains.music.notes import SILENT, Notes, performance, to_steps
 from triptych.domains.music.task import MusicTrainingModule
 from triptych.domains.music.tokenizers.base import MELODY_REST
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
-from triptych.domains.music.tokenizers.events import END, EventTokenizer
+from triptych.domains.music.tokenizers.events import EventTokenizer
+from triptych.domains.music.tokenizers.key_events import END
 from triptych.domains.music.tokenizers.remi import RemiTokenizer
 from triptych.errors import UserError
 

@@ -29,7 +29,8 @@ TOGETHER = {
     *combinations(("instruments", "top_k", "top_p", "temperature", "primer", "seed"), 2),
     *((name, other) for name in ("length", "seconds", "melody")
       for other in ("instruments", "top_k", "top_p", "temperature", "seed")),
-    ("length", "primer"), ("seconds", "primer"), ("given", "seed"),
+    ("length", "primer"), ("seconds", "primer"),
+    *(("given", other) for other in ("instruments", "top_k", "top_p", "seed")),
 }  # fmt: skip
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import pickle
-import sys
 from itertools import pairwise
 
 import mido
@@ -33,11 +32,6 @@ BAND_TRACKS: list[Track] = [
     (33, "", [(0, 24, 40, 80), (24, 24, 47, 80), (84, 3, 35, 80)]),
     (DRUMS, "kit", [(time, 3, 36 + time % 5, 100) for time in range(0, 96, 6)]),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _miditok() -> None:
-    pytest.importorskip("miditok", reason="miditok is not installed")
 
 
 def midi_of(tracks: list[Track], meters=((0, 4, 4),), tempos=((0, 120),)) -> bytes:
@@ -93,16 +87,16 @@ def words(tokenizer: RemiTokenizer, ids) -> list[str]:
 
 def test_a_file_as_tokens():
     """Bar, meter, position and tempo, then instruments in their order, drums with own pitches."""
-    tokenizer = RemiTokenizer(BAND, tempos=1)
+    tokenizer = RemiTokenizer(BAND)
     ids = band(tokenizer, meters=[(0, 3, 4)])
     found = words(tokenizer, ids)
-    assert found[:4] == ["Bar_None", "TimeSig_3/4", "Position_0", "Tempo_20.0"]
+    assert found[:4] == ["Bar", "TimeSig_3/4", "Position_0", "Tempo_120"]
     assert found[4:14] == [
-        "Program_electric bass (finger)", "Pitch_40", "Duration_2.0.12",
-        "Program_trumpet", "Pitch_70", "Duration_1.0.12",
-        "Program_drums", "PitchDrum_36", "Duration_0.3.12", "Position_6",
+        "Program_electric bass (finger)", "Pitch_40", "Duration_24",
+        "Program_trumpet", "Pitch_70", "Duration_12",
+        "Program_drums", "PitchDrum_36", "Duration_3", "Position_6",
     ]  # fmt: skip
-    assert found.count("Bar_None") == 3
+    assert found.count("Bar") == 3
     assert tokenizer.id_pitches[ids].tolist().count(40) == 1
     assert set(tokenizer.id_pitches[ids].tolist()) == {-1, 40, 47, 35, 70, 72, 60, 64}  # no drums
     assert tokenizer.onsets(ids).sum() == 4 + 3 + 16
@@ -128,7 +122,7 @@ def test_two_instruments_of_one_program_stay_apart():
         (40, "", [(0, 24, 76, 80)]),
         (42, "", [(0, 48, 48, 80)]),
     ]
-    tokenizer = RemiTokenizer(QUARTET, tempos=0)
+    tokenizer = RemiTokenizer(QUARTET, tempos=False)
     music = tokenizer.to_midi(tokenizer.from_midi(parse_midi(midi_of(tracks), name="x")))
     assert [part.program for part in music.instruments] == [40, 40, 42]
     assert notes_of(music) == {
@@ -151,7 +145,7 @@ def test_other_instruments_are_left_out():
 
 
 def test_times_of_tokens_are_those_of_the_music():
-    """Our reading of bars, meters and tempos against MidiTok's."""
+    """The vectorised reading of ids against the music that is made of them."""
     meters = [(0, 3, 4), (36, 6, 8), (72, 4, 4)]
     tokenizer = RemiTokenizer()
     ids = band(tokenizer, meters=meters, tempos=[(0, 60), (24, 200), (78, 90)])
@@ -238,7 +232,7 @@ def upto_last_note(tokenizer, ids):
 
 
 @pytest.mark.parametrize("velocities", [0, 3])
-@pytest.mark.parametrize("tempos", [0, 5])
+@pytest.mark.parametrize("tempos", [False, True])
 def test_sampled_tokens_are_those_of_the_sampled_music(velocities, tempos):
     """Written as a file and encoded again; durations aside, which overlapping notes shorten."""
     tokenizer = RemiTokenizer((*QUARTET, "drums"), velocities=velocities, tempos=tempos)
@@ -329,12 +323,6 @@ def test_a_used_tokenizer_goes_to_other_processes():
     assert pickle.loads(pickle.dumps(tokenizer)).symbols == symbols
 
 
-def test_missing_packages_are_told(monkeypatch):
-    monkeypatch.setitem(sys.modules, "miditok", None)
-    with pytest.raises(UserError, match=r"pip install 'triptych\[instruments\]'"):
-        _ = RemiTokenizer(BAND).symbols
-
-
 @pytest.mark.parametrize(
     ("instruments", "program"), [(None, 0), (QUARTET, 40), (BAND, 33), (("drums",), 0)]
 )
@@ -347,7 +335,7 @@ def test_a_melody_is_of_an_instrument_that_plays(
 def test_ids_without_notes_are_a_piece_without_notes() -> None:
     tokenizer = RemiTokenizer(QUARTET)
     tempo, other, *_ = (name for name in tokenizer.symbols if name.startswith("Tempo"))
-    bar = ["Bar_None", "TimeSig_6/4", "Position_0", tempo, "Position_38", other]
-    names = [*bar, "Bar_None", "TimeSig_12/8", "Position_61", "EOS_None"]
+    bar = ["Bar", "TimeSig_6/4", "Position_0", tempo, "Position_38", other]
+    names = [*bar, "Bar", "TimeSig_12/8", "Position_61", "EOS"]
     ids = np.array([tokenizer.symbols.index(name) for name in names])
     assert tokenizer.to_midi(ids).instruments == []

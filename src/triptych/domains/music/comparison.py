@@ -36,7 +36,7 @@ class NamedPiece(NamedTuple):
     def of(cls, name: str, tokens: Ids, tokenizer: MusicTokenizer) -> NamedPiece:
         """Return a piece of ids, which end at the first END."""
         tokens = tokenizer.without_end(tokens)
-        notes = on_grid(Notes.of_midi(tokenizer.to_midi(tokens)), tokenizer.steps_per_second)
+        notes = on_grid(tokenizer.to_score(tokens).notes_in_seconds, tokenizer.steps_per_second)
         lines = {
             "tokens": (tokens, tokenizer.seconds(tokens)),
             "intervals": (np.diff(notes.pitch), notes.onset / tokenizer.steps_per_second),

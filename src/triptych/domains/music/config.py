@@ -7,7 +7,7 @@ from triptych.domains.music.notes import Ids
 from triptych.domains.music.sources.base import PieceSource
 from triptych.domains.music.sources.music21 import Music21Chorales
 from triptych.training.run.settings import RunSettings
-from triptych.types import Checked, NonNegativeInt, PositiveFloat, PositiveInt
+from triptych.types import Checked, FractionBelowOne, NonNegativeInt, PositiveFloat, PositiveInt
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,9 @@ class DataConfig(Checked):
     """Windows in a batch of one process."""
     augmentation: Augmentation = field(default_factory=Augmentation)
     """Random variation of training pieces."""
+    infilling_share: FractionBelowOne = 0.0
+    """Share of the training windows in which a part of the music is written as one that is made
+    anew between its past and its future; needs model.tokenizer.infilling."""
     samples: NonNegativeInt = 1
     """Pieces sampled after each validation; 0 for none."""
     sample_seconds: PositiveFloat = 20.0
@@ -76,6 +79,13 @@ class Config(RunSettings):
 
     def __post_init__(self) -> None:
         self.data.source.check(self.model.tokenizer)
+        if self.data.infilling_share and not self.model.tokenizer.can_fill:
+            raise ValueError(
+                f"data.infilling_share is {self.data.infilling_share:g}; expected a tokenizer with "
+                "infilling: true, such as RemiTokenizer"
+            )
+        if self.model.tokenizer.can_fill and self.model.melody is not None:
+            raise ValueError("model.melody and a tokenizer with infilling were both given")
         try:
             self.model_settings()
         except ValueError as error:  # it begins with the name of a setting of the windows

@@ -99,6 +99,11 @@ class TrainingPieces:
         tokens = self.tokens[draw(speeds, generator) if speeds else self.whole[number]]
         n_later = -(-max(0, len(tokens) - config.sequence_length) // tokenizer.bar)
         start = tokenizer.bar * draw(range(n_later + 1), generator)  # the last one reaches the end
+        if config.infilling_share and (
+            float(torch.rand((), generator=generator)) < config.infilling_share
+        ):
+            part = tokens[start : start + config.sequence_length].astype(np.int64)
+            return Window(tokenizer.fill_example(part, generator), 0, semitones=semitones)
         return Window(tokens, start, semitones=semitones)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 from triptych.domains.base import Domain
+from triptych.domains.music.conditions import FrameOptions
 from triptych.domains.music.constraints import ConstraintOptions
 from triptych.domains.options import (
     AttentionOptions,
@@ -21,10 +23,14 @@ from triptych.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, Posi
 
 DRAWING, NUMBERS, PIECE = "attention.png", "attention.json", "piece.mid"
 SIMILARITY = "-similarity.png"
+FRAME = ("bars", "tempo", "meter", "key")
 CONFLICTS = {
-    "length": ("seconds",),
-    "melody": ("primer", "seconds", "length"),
-    "given": ("primer", "melody", "seconds", "length", "instruments", "top_k", "top_p"),
+    "length": ("seconds", "bars"),
+    "seconds": ("bars",),
+    "keep": ("fill",),
+    "primer": (*FRAME, "chords"),
+    "melody": ("primer", "seconds", "length", *FRAME, "chords"),
+    "given": ("primer", "melody", "seconds", "length", *FRAME),
 }
 """Option of `triptych sample music` -> options that cannot be given with it."""
 
@@ -104,7 +110,7 @@ class MusicEvaluateOptions(MusicScoreRequest, TranspositionOptions, EvaluateOpti
 
 
 @dataclass(frozen=True, kw_only=True)
-class MusicSampleOptions(TranspositionOptions, SampleOptions, ConstraintOptions):
+class MusicSampleOptions(TranspositionOptions, SampleOptions, ConstraintOptions, FrameOptions):
     """Sample pieces of music, also from given notes."""
 
     out: str
@@ -112,21 +118,35 @@ class MusicSampleOptions(TranspositionOptions, SampleOptions, ConstraintOptions)
     count: PositiveInt = 2
     """Number of pieces."""
     primer: str | None = None
-    """MIDI file to continue; null to begin a new piece."""
+    """MIDI file to continue, whose notes come back as they are; null to begin a new piece."""
+    primer_bars: PositiveInt | None = None
+    """Number of bars of the primer that are continued; null for all."""
     melody: str | None = None
     """MIDI file whose melody the pieces accompany, in its length: its highest notes, or the soprano
     of a chorale; for models that were trained with model.melody, which need one."""
     seconds: PositiveFloat | None = None
-    """Length of new music in seconds, without the primer; give this or length."""
+    """Length of new music in seconds, from the end of the primer; give this or length."""
     length: PositiveInt | None = None
     """Length of new music in the model's own unit, 16th notes of chorales, events of performances
     or tokens of several instruments; give this or seconds, or neither for 30 seconds."""
     given: str | None = None
-    """MIDI file of which a part is kept and the rest is sampled, in its length; null for none."""
+    """MIDI file of which a part is kept and the rest is sampled, in its length; null for none. For
+    chorales, and for models that were trained with data.infilling_share."""
     keep: str | None = None
-    """What is kept of the given file, for chorales: voices such as soprano or alto,tenor, and bars
-    of four quarters such as bars:1-4, separated by commas. Kept notes come back unchanged, on the
-    grid of sixteenths."""
+    """What is kept of the given file: voices such as soprano or alto,tenor, tracks by name or
+    number such as track:Piano, and bars of the file such as bars:1-4, separated by commas. Kept
+    notes come back as they are."""
+    fill: str | None = None
+    """What is made anew of the given file, in place of keep: bars, voices or tracks as in keep;
+    bars and tracks together are these tracks in these bars, as bars:5-8,track:Drums."""
+    melody_track: str | None = None
+    """Name or number of the track that is the melody of given or melody; null for the track that is
+    named as a melody, else the highest notes."""
+    transpose: str | None = None
+    """Semitones by which given, primer or melody is moved, or auto for octaves into the range of
+    the model; null for none."""
+    new_only: bool = False
+    """Write the new notes alone, without those of primer and given."""
     particles: PositiveInt = 16
     """Copies of each piece that are sampled with given notes, of which the ones that fit the kept
     notes survive; 1 for notes that depend on the kept ones before them alone."""
@@ -136,8 +156,20 @@ class MusicSampleOptions(TranspositionOptions, SampleOptions, ConstraintOptions)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.given is None) != (self.keep is None):
-            raise ValueError("given names a MIDI file and keep what is kept of it: give both")
+        part = self.fill if self.keep is None else self.keep
+        if (self.given is None) != (part is None):
+            raise ValueError(
+                "given names a MIDI file, and keep what is kept of it or fill what is made anew: "
+                "give both"
+            )
+        if self.primer_bars is not None and self.primer is None:
+            raise ValueError("primer_bars is given without a primer")
+        if self.melody_track is not None and self.given is self.melody is None:
+            raise ValueError("melody_track is given without given or melody")
+        if self.transpose not in (None, "auto") and not re.fullmatch(
+            r"[+-]?\d{1,2}", self.transpose
+        ):
+            raise ValueError(f"transpose is {self.transpose!r}; expected semitones or auto")
         if self.given is not None and self.temperature == 0:
             raise ValueError("temperature must be above 0 with given notes, got 0")
         for name, others in CONFLICTS.items():

@@ -24,10 +24,13 @@ from triptych.decoding.given import particle_filter
 from triptych.decoding.sampling import Draft, Given, LogitsConstraint, SampleRequest, part_of
 from triptych.domains.music.model import MusicSettings
 from triptych.domains.music.notes import Ids
+from triptych.domains.music.tokenizers.base import FillPart, Prompt
 from triptych.training.engine.devices import device_of
 
 MAX_DRAFTED_ROWS = 4
 """Largest number of pieces sampled with drafts; all rows wait for the worst draft."""
+MIN_FILLED = 256
+"""Least number of tokens beyond a prompt that a part which is made anew may have."""
 
 
 def sample_pieces(
@@ -37,7 +40,7 @@ def sample_pieces(
     *,
     seconds: float | None = None,
     length: int | None = None,
-    prompt: Ids | None = None,
+    prompt: Prompt | None = None,
     constraints: Sequence[LogitsConstraint] = (),
     melody: Ids | None = None,
 ) -> list[Ids]:
@@ -53,8 +56,8 @@ def sample_pieces(
     # A voice holds its pitch for most steps; a draft of that is faster for few pieces.
     few = count <= MAX_DRAFTED_ROWS and device.type == "cpu" and not request.compile
     draft = Draft(len(tokenizer.voice_ranges)) if tokenizer.voice_ranges and few else None
-    first = np.zeros(0, dtype=np.int64) if prompt is None else prompt
-    grammar = tokenizer.grammar(count, seconds=seconds, n_prompt=len(first))
+    first, start = (np.zeros(0, dtype=np.int64), 0) if prompt is None else prompt
+    grammar = tokenizer.grammar(count, seconds=seconds, n_prompt=len(first), start=start)
     rules = [*constraints] if grammar is None else [grammar, *constraints]
     request = replace(
         request,
@@ -66,6 +69,26 @@ def sample_pieces(
     )
     rows = continue_tokens(model, request, settings, melody).cpu().numpy()
     return [tokenizer.trim(row, seconds=seconds, n_prompt=len(first)) for row in rows]
+
+
+def fill_part(
+    model: DecoderOnly,
+    settings: MusicSettings,
+    request: SampleRequest,
+    constraints: Sequence[LogitsConstraint],
+    part: FillPart,
+) -> Ids:
+    """Sample the ids that follow the prompt of a part that is made anew, END included."""
+    prompt = torch.from_numpy(part.prompt).to(device_of(model))
+    request = replace(
+        request,
+        prefix=prompt.unsqueeze(0),
+        length=max(settings.sequence_length, len(prompt) + 2 * len(part.answer) + MIN_FILLED),
+        end=settings.tokenizer.end,
+        constraint=ByPriority([part.grammar(len(prompt)), *constraints]),
+    )
+    ids = continue_tokens(model, request, settings)[0].cpu().numpy()
+    return ids[len(prompt) :]
 
 
 def continue_tokens(

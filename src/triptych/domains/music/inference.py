@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+import numpy as np
 import torch
 
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.constraints import ByPriority
-from triptych.decoding.sampling import Given, SampleKeywords, SampleRequest, Sampling
+from triptych.decoding.sampling import (
+    Given,
+    LogitsConstraint,
+    SampleKeywords,
+    SampleRequest,
+)
 from triptych.domains.base import Decoder
 from triptych.domains.music.attention import (
     MusicAttention,
@@ -18,6 +26,7 @@ from triptych.domains.music.attention import (
     find_query,
     note_attention,
 )
+from triptych.domains.music.conditions import FrameOptions, chords_at
 from triptych.domains.music.constraints import ConstraintOptions
 from triptych.domains.music.domain import (
     DRAWING,
@@ -28,18 +37,36 @@ from triptych.domains.music.domain import (
     MusicSampleOptions,
 )
 from triptych.domains.music.evaluation import MusicEvaluation
-from triptych.domains.music.generation import complete_tokens, sample_pieces
-from triptych.domains.music.midi import GivenMidi, midi_bytes, read_midi, write_piece
-from triptych.domains.music.notes import Ids
+from triptych.domains.music.frame import (
+    FRAME,
+    Made,
+    continued,
+    cut,
+    octaves_into,
+    put_into,
+    transpose,
+    without_rests,
+)
+from triptych.domains.music.generation import complete_tokens, fill_part, sample_pieces
+from triptych.domains.music.midi import (
+    GivenMidi,
+    midi_bytes,
+    pretty_midi_of,
+    read_midi,
+    write_piece,
+)
+from triptych.domains.music.notes import Ids, Score
 from triptych.domains.music.statistics import self_similarity_png
+from triptych.domains.music.tokenizers.voices import melody_part
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.files.results import OutputFolder, json_bytes
 from triptych.training.engine.devices import device_of
-from triptych.types import Progress, ProgressFactory
+from triptych.types import ProgressFactory
 
 if TYPE_CHECKING:
     import pretty_midi
 
+LOG = logging.getLogger(__name__)
 DEFAULT_SECONDS = 30.0
 """Length of sampled music where neither seconds nor length is given."""
 
@@ -47,84 +74,195 @@ DEFAULT_SECONDS = 30.0
 class MusicModel(MusicEvaluation):
     """A trained music model."""
 
-    def sample(
+    def sample(self, count: int = 1, **options: Any) -> list[pretty_midi.PrettyMIDI]:
+        """Sample pieces, or continuations that begin with the primer itself.
+
+        options: as in `MusicSampleOptions` and `SampleKeywords`; see `sampled`, which returns
+        scores.
+        """
+        return [pretty_midi_of(made.score) for made in self.sampled(count, **options)]
+
+    def complete(
+        self, given: GivenMidi, keep: str | None = None, count: int = 1, **options: Any
+    ) -> list[pretty_midi.PrettyMIDI]:
+        """Keep a part of a piece and sample the rest; see `completed`, which returns scores."""
+        return [
+            pretty_midi_of(made.score) for made in self.completed(given, keep, count, **options)
+        ]
+
+    def sampled(
         self,
-        count: int,
+        count: int = 1,
         *,
         seconds: float | None = None,
         length: int | None = None,
         primer: GivenMidi | None = None,
+        primer_bars: int | None = None,
         melody: GivenMidi | None = None,
+        melody_track: str | None = None,
+        transpose: str | None = None,
+        frame: FrameOptions | None = None,
         constraints: ConstraintOptions | None = None,
         **options: Unpack[SampleKeywords],
-    ) -> list[pretty_midi.PrettyMIDI]:
-        """Sample pieces, or continuations that begin with the primer itself.
+    ) -> list[Made]:
+        """Sample pieces in the frame of the primer, of the melody, or of `frame`.
 
-        Arguments as in `MusicSampleOptions`; options: see `SampleKeywords`. A performance may end
-        before its length, where the model ends it. The primer comes back as the tokenizer writes
-        it: performances on the grid of 10 ms with the pedal applied, chorales on a grid of
-        sixteenths of the file's tempo. progress: called with (tokens sampled, largest number).
-        Raises UserError for a file that cannot be read, for constraints that its music does not
-        have, for a melody where the model has no encoder and for no melody where it has one.
+        Arguments as in `MusicSampleOptions`; options: see `SampleKeywords`. The notes of a primer
+        come back as they are, and new ones begin after its end. Without a primer a performance may
+        end before its length, where the model ends it. progress: called with (tokens sampled,
+        largest number). Raises UserError for a file that cannot be read, for constraints and
+        conditions that the model does not have, for a melody where the model has no encoder and
+        for no melody where it has one.
         """
-        rules = [] if constraints is None else self.tokenizer.constraints(constraints)
+        tokenizer = self.tokenizer
+        rules = [] if constraints is None else tokenizer.constraints(constraints)
         self.check_melody(given=melody is not None)
-        given = None
+        frame = FrameOptions() if frame is None else frame
+        frame.check_conditions(tokenizer.condition_options, tokenizer.name)
+        blank = frame.blank()
+        tune = prompt = None
+        end = 0
         if melody is not None and (reader := self.settings.window_melody) is not None:
-            given = reader.of_score(read_midi(melody, "the melody"))
-            steps = len(given) / reader.tokenizer.melody_step
+            given = _melody_alone(self._read(melody, "the melody", transpose), melody_track)
+            tune = reader.of_score(given)
+            steps = len(tune) / reader.tokenizer.melody_step
             seconds, length = steps * reader.tokenizer.seconds_per_melody_step, None
+            blank = replace(given, parts=[], notes=given.notes[:0])
+        elif primer is not None:
+            given = self._read(primer, "the primer", transpose)
+            if primer_bars is not None:
+                given = cut(given, int(given.bars()[min(primer_bars, len(given.bars()) - 1)]))
+            blank = given
+            prompt = tokenizer.prompt(given)
+            end = prompt.end
+        elif blank is not None:
+            if blank.chords:
+                return self._filled(blank, None, None, count, rules, options)
+            if blank.last_tick:
+                seconds, length = tokenizer.frame_length(blank)
+            prompt = tokenizer.frame_prompt(blank)
         if seconds is None and length is None:
             seconds = DEFAULT_SECONDS
-        pieces = sample_pieces(
+        rows = sample_pieces(
             self.model,
             self.settings,
             SampleRequest.of(count, **options),
             seconds=seconds,
             length=length,
-            prompt=None if primer is None else self._prompt(primer),
+            prompt=prompt,
             constraints=rules,
-            melody=given,
+            melody=tune,
         )
-        return [self.tokenizer.to_midi(ids) for ids in pieces]
+        pieces = [tokenizer.to_score(ids) for ids in rows]
+        if blank is None:
+            return [Made.of(piece) for piece in pieces]
+        return [self._in_frame(blank, piece, end, seconds) for piece in pieces]
 
-    def complete(
+    def _in_frame(self, given: Score, piece: Score, end: int, seconds: float | None) -> Made:
+        """Return a given piece and the notes of another from the tick `end` on, in its frame."""
+        tokenizer = self.tokenizer
+        notes = piece.notes[piece.notes.release > end]
+        notes = replace(notes, onset=np.maximum(notes.onset, end))
+        if not tokenizer.by_seconds:
+            given = continued(given, piece, end)
+        if not len(given.notes):  # what was not asked for is the model's
+            frame = {name: getattr(given, name) or getattr(piece, name) for name in FRAME}
+            given = replace(given, **frame)
+        made = put_into(
+            given,
+            np.ones(len(given.notes), dtype=bool),
+            replace(piece, notes=notes),
+            tokenizer.owners(given) if len(given.notes) else {},
+            by_seconds=tokenizer.by_seconds,
+            order=tuple(tokenizer.voice_ranges),
+        )
+        if seconds is None:
+            return made
+        stop = (given.duration if len(given.notes) else 0.0) + seconds
+        last = int(given.ticks(np.array([stop]))[0])
+        return Made(cut(made.score, last), made.is_new[made.score.notes.onset < last])
+
+    def completed(
         self,
         given: GivenMidi,
-        keep: str,
+        keep: str | None = None,
         count: int = 1,
         *,
+        fill: str | None = None,
+        melody_track: str | None = None,
+        transpose: str | None = None,
+        chords: str | None = None,
         particles: int = 16,
-        seed: int = 0,
-        temperature: float = 1.0,
         constraints: ConstraintOptions | None = None,
-        progress: Progress | None = None,
-    ) -> list[pretty_midi.PrettyMIDI]:
-        """Keep some voices or bars of a piece and sample the rest; for chorales.
+        **options: Unpack[SampleKeywords],
+    ) -> list[Made]:
+        """Keep some parts or bars of a piece and sample the rest, in its frame.
 
-        Arguments as in `MusicSampleOptions`. progress: called with (tokens sampled, their number).
-        Raises UserError for a file that cannot be read and for voices and bars that it lacks.
+        For chorales, and for models that were trained with `data.infilling_share`. Arguments as in
+        `MusicSampleOptions`; give keep or fill. progress: called with (tokens sampled, their
+        number). Raises UserError for a file that cannot be read, for parts and bars that it lacks,
+        and for a model that can keep nothing.
         """
         self.check_melody()
-        rules = [] if constraints is None else self.tokenizer.constraints(constraints)
-        if (grammar := self.tokenizer.grammar(count, seconds=None, n_prompt=0)) is not None:
+        tokenizer = self.tokenizer
+        rules = [] if constraints is None else tokenizer.constraints(constraints)
+        score = self._read(given, "the given piece", transpose)
+        if chords is not None:
+            asked = FrameOptions(chords=chords)
+            asked.check_conditions(tokenizer.condition_options, tokenizer.name)
+            score = replace(score, chords=chords_at(chords, score.bars().tolist()))
+        if not tokenizer.voice_ranges:
+            return self._filled(score, keep, fill, count, rules, options)
+        if (grammar := tokenizer.grammar(count, seconds=None, n_prompt=0)) is not None:
             rules = [grammar, *rules]
-        piece = self.tokenizer.given(read_midi(given, "the given piece"), keep)
+        piece = tokenizer.given(score, keep, fill, melody_track)
         device = device_of(self.full_model)
         parts = (torch.from_numpy(part).to(device) for part in (piece.ids, piece.known))
+        request = SampleRequest.of(count, **options)
         tokens = complete_tokens(
             self.model,
-            SampleRequest(
+            replace(
+                request,
                 given=Given(*(part.expand(count, -1) for part in parts)),
-                sampling=Sampling(temperature=temperature),
-                seed=seed,
                 constraint=ByPriority(rules) if rules else None,
-                progress=progress,
             ),
             self.settings,
             particles=particles,
         )
-        return [piece.to_midi(ids) for ids in tokens.cpu().numpy()]
+        return [piece.finish(ids) for ids in tokens.cpu().numpy()]
+
+    def _filled(
+        self,
+        score: Score,
+        keep: str | None,
+        fill: str | None,
+        count: int,
+        rules: list[LogitsConstraint],
+        options: SampleKeywords,
+    ) -> list[Made]:
+        """Return pieces of which a part is made anew by a model that was trained with infilling."""
+        made = []
+        for number in range(count):
+            request = SampleRequest.of(1, **options)
+            request = replace(request, seed=(request.seed or 0) + number)
+            sample = partial(fill_part, self.model, self.settings, request, rules)
+            window = self.settings.sequence_length
+            made.append(self.tokenizer.fill(score, keep, fill, sample, window=window))
+        return made
+
+    def _read(self, given: GivenMidi, name: str, transpose_by: str | None) -> Score:
+        """Return a given piece, transposed; `auto` moves it by octaves into the model's range."""
+        score = read_midi(given, name)
+        if transpose_by is None:
+            return score
+        pitch = score.notes.pitched.pitch
+        low, high = int(pitch.min(initial=127)), int(pitch.max(initial=0))
+        shift = octaves_into(low, high, *self.tokenizer.pitch_range)
+        if transpose_by != "auto":
+            shift = int(transpose_by)
+        elif shift:
+            LOG.warning("%s is transposed by %d semitones", score.name, shift)
+        return transpose(score, shift)
 
     def decoder(self) -> Decoder | None:
         model = self.full_model
@@ -134,7 +272,7 @@ class MusicModel(MusicEvaluation):
 
     def _prompt(self, primer: GivenMidi) -> Ids:
         """Return the tokens of a MIDI file or of a piece in memory."""
-        return self.tokenizer.encode(self.tokenizer.from_midi(read_midi(primer, "the primer")))
+        return self.tokenizer.prompt(read_midi(primer, "the primer")).ids
 
     def attention(
         self,
@@ -170,19 +308,22 @@ class MusicModel(MusicEvaluation):
         # A performance ends where the model or the seconds end it, mostly long before the most
         # events.
         progress = report("sampled tokens", at_most=self.tokenizer.end is not None)
-        make: Callable[..., list[Any]] = self.sample if options.given is None else self.complete
-        pieces = make(**options.arguments_of(make), constraints=options, progress=progress)
-        is_kept = None
-        if options.given is not None and options.keep is not None:
-            is_kept = self.tokenizer.given(read_midi(options.given), options.keep).is_kept
+        if options.given is not None:
+            given = options.arguments_of(self.completed)
+            pieces = self.completed(**given, constraints=options, progress=progress)
+        else:
+            given = options.arguments_of(self.sampled)
+            pieces = self.sampled(**given, frame=options, constraints=options, progress=progress)
         synthesiser = ""
-        for index, piece in enumerate(pieces):
+        for index, made in enumerate(pieces):
+            piece = made.only_new() if options.new_only else made
             name = f"piece-{index:02d}"
-            synthesiser = write_piece(piece, out.path / name, is_kept)
+            synthesiser = write_piece(piece.score, out.path / name, piece.is_kept)
             if options.self_similarity:
-                out.write(f"{name}{SIMILARITY}", self_similarity_png(piece, self.tokenizer))
-        made = counted(options.count, "piece", "pieces")
-        return f"{made} (.mid, .wav, .png) in {out}; sound by {synthesiser}"
+                midi = pretty_midi_of(piece.score)
+                out.write(f"{name}{SIMILARITY}", self_similarity_png(midi, self.tokenizer))
+        made_pieces = counted(options.count, "piece", "pieces")
+        return f"{made_pieces} (.mid, .wav, .png) in {out}; sound by {synthesiser}"
 
     def write_attention(
         self, options: MusicAttentionOptions, out: OutputFolder, report: ProgressFactory
@@ -204,6 +345,15 @@ class MusicModel(MusicEvaluation):
             f"{DRAWING}, {NUMBERS} and {PIECE} in {out}: the note at {drawn.seconds[-1]:.2f} s, "
             f"token {drawn.query} of {len(drawn.tokens)}"
         )
+
+
+def _melody_alone(score: Score, track: str | None) -> Score:
+    """Return the track of a melody that is named, else the whole score."""
+    if track is None:
+        return score
+    return without_rests(
+        replace(score, notes=score.notes[score.notes.part == melody_part(score, track)])
+    )
 
 
 restore = MusicModel.restore

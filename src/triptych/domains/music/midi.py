@@ -170,6 +170,15 @@ def new_midi(
     return midi
 
 
+def pretty_midi_of(score: Score) -> pretty_midi.PrettyMIDI:
+    """Return a score as pretty_midi has it."""
+    import pretty_midi
+
+    while score.last_tick >= pretty_midi.pretty_midi.MAX_TICK:
+        score = score.at_resolution(score.ticks_per_quarter // 2)
+    return pretty_midi.PrettyMIDI(io.BytesIO(midi_bytes(score)))
+
+
 def midi_bytes(music: pretty_midi.PrettyMIDI | Score) -> bytes:
     """Return the content of a MIDI file. It holds a tempo event, so every player agrees on it."""
     buffer = io.BytesIO()

@@ -167,6 +167,33 @@ class Score:
             starts += range(start, stop, length)
         return np.array([*starts, starts[-1] + length], dtype=np.int64)
 
+    def at_resolution(self, ticks_per_quarter: int) -> Score:
+        """Return the same music with other ticks."""
+
+        def moved(tick: Any) -> Any:
+            return np.rint(np.asarray(tick) * ticks_per_quarter / self.ticks_per_quarter).astype(
+                int
+            )
+
+        names = ("tempos", "time_signatures", "key_signatures", "chords")
+        frame: dict[str, Any] = {
+            name: [(int(moved(at)), *what) for at, *what in getattr(self, name)] for name in names
+        }
+        parts = [
+            replace(part, pedal=[(int(moved(at)), down) for at, down in part.pedal])
+            for part in self.parts
+        ]
+        notes = self.notes.with_times(moved)
+        end = int(moved(self.last_tick))
+        return replace(
+            self,
+            parts=parts,
+            notes=notes,
+            ticks_per_quarter=ticks_per_quarter,
+            last_tick=end,
+            **frame,
+        )
+
     @property
     def duration(self) -> float:
         """End of the piece, in seconds."""

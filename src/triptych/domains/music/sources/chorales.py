@@ -15,10 +15,10 @@ from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.music.tokenizers.chorales import (
     HIGHEST,
     LOWEST,
-    N_VOICES,
     ChoraleTokenizer,
     Grid,
 )
+from triptych.domains.music.tokenizers.voices import N_VOICES
 from triptych.domains.synthetic import NoisyCopy, SyntheticSource, uniform_draws
 from triptych.errors import UserError
 from triptych.types import OpenUnitInterval, PositiveInt, Seed

@@ -23,12 +23,8 @@ from triptych.domains.music.notes import SILENT, Ids, Score, voice_grid
 from triptych.domains.music.sources.base import LOG, HashedSource, Piece
 from triptych.domains.music.sources.chorales import JSBChorales
 from triptych.domains.music.tokenizers.base import MusicTokenizer
-from triptych.domains.music.tokenizers.chorales import (
-    N_VOICES,
-    STEPS_PER_QUARTER,
-    ChoraleTokenizer,
-    Grid,
-)
+from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer, Grid
+from triptych.domains.music.tokenizers.voices import N_VOICES, STEPS_PER_QUARTER
 from triptych.errors import UserError
 from triptych.files.reading import read_in_order
 from triptych.files.splits import warn_of_skipped

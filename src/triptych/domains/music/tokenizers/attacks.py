@@ -20,12 +20,12 @@ from triptych.domains.music.notes import N_PITCHES, SILENT, Ids
 from triptych.domains.music.tokenizers.chorales import (
     HIGHEST,
     LOWEST,
-    N_VOICES,
     REST,
     SYMBOLS,
     ChoraleTokenizer,
     Grid,
 )
+from triptych.domains.music.tokenizers.voices import N_VOICES
 
 N_KNOWN = HIGHEST - LOWEST + 1
 """Number of pitches, and distance of the ids of a pitch that begins and of one that is held."""
@@ -62,7 +62,7 @@ class AttackTokenizer(ChoraleTokenizer):
         return begins
 
     def grammar(
-        self, batch: int, *, seconds: float | None, n_prompt: int
+        self, batch: int, *, seconds: float | None, n_prompt: int, start: int = 0
     ) -> LogitsConstraint | None:
         return HeldNotes(self.id_pitches)
 

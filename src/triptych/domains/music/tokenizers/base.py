@@ -9,17 +9,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.music.constraints import ConstraintOptions
+from triptych.domains.music.frame import Made
+from triptych.domains.music.midi import pretty_midi_of
 from triptych.domains.music.notes import SILENT, Ids, Score
 from triptych.domains.music.tokenizers.rules import NoParallels, PermittedPitches
 from triptych.errors import UserError
-from triptych.files.piano_roll import IsKept
 from triptych.types import Checked
 
 Cycles: TypeAlias = tuple[tuple[int, int], ...]
@@ -37,10 +39,32 @@ class GivenPiece:
     """[L]; any id where unknown."""
     known: NDArray[np.bool_]
     """[L], True for the tokens that are kept."""
-    to_midi: Callable[[Ids], Any]
-    """Turns the completed ids into music whose kept notes are those of the file, repeated notes
-    included, where ids alone may not say that a note is repeated."""
-    is_kept: IsKept
+    finish: Callable[[Ids], Made]
+    """Returns the completed ids as music in the frame of the file, whose kept notes are as they are
+    in it."""
+
+
+class FillPart(NamedTuple):
+    """Part of a piece that is made anew at a time, between what stands before and after it."""
+
+    prompt: Ids
+    """Ids of both sides."""
+    grammar: Callable[[int], LogitsConstraint]
+    """Returns a fresh rule of the ids after a prompt of so many ids, for one row."""
+    answer: Ids
+    """Ids after the prompt that write the part as it is in the piece."""
+    plain: Ids
+    """The part as it is in the piece, without infilling."""
+    before: Ids
+    """The piece before it, without infilling."""
+
+
+class Prompt(NamedTuple):
+    """Beginning of a piece that is continued."""
+
+    ids: Ids
+    end: int
+    """Tick of `to_score` at which new music begins."""
 
 
 class MusicTokenizer(Checked, ABC):
@@ -74,6 +98,8 @@ class MusicTokenizer(Checked, ABC):
     """Seconds in one unit; the least where units differ."""
     unit: ClassVar[str]
     """Name of several units."""
+    by_seconds: ClassVar[bool] = False
+    """Whether times are those of a clock, without bars; else `to_score` counts quarters."""
     steps_per_second: ClassVar[float]
     """Steps of the time grid on which notes begin and end."""
     steps_per_beat: ClassVar[int | None] = None
@@ -127,8 +153,19 @@ class MusicTokenizer(Checked, ABC):
         """Return the ids of a piece, without an end mark; ValueError where it has no ids."""
 
     @abstractmethod
-    def to_midi(self, ids: Ids) -> Any:  # a PrettyMIDI; the parser of settings would import it
+    def to_score(self, ids: Ids) -> Score:
         """Return the music of any sequence of ids."""
+
+    def to_midi(self, ids: Ids) -> Any:  # a PrettyMIDI; the parser of settings would import it
+        """Return the music of any sequence of ids, to play and to write."""
+        return pretty_midi_of(self.to_score(ids))
+
+    def owners(self, score: Score) -> dict[str, int]:
+        """Return by name of a part of `to_score` the part of a score that plays its notes.
+
+        New notes for a given piece go to these parts; parts that it lacks are added.
+        """
+        return {}
 
     def kept(self, ids: Ids, keep: str, name: str = "the piece") -> NDArray[np.bool_]:
         """Mark the tokens of the voices and bars of a piece that are kept.
@@ -139,15 +176,66 @@ class MusicTokenizer(Checked, ABC):
         """
         raise self._without_voices()
 
-    def given(self, score: Score, keep: str) -> GivenPiece:
-        """Return a piece of which voices or bars are kept; keep and errors as in `kept`."""
+    def given(
+        self, score: Score, keep: str | None, fill: str | None = None, melody: str | None = None
+    ) -> GivenPiece:
+        """Return a piece of which voices or bars are kept.
+
+        keep, fill: what is kept, or what is made anew, as in `chosen_cells`. melody: name or number
+        of the melody's track. Errors as in `kept`.
+        """
+        raise self._without_voices()
+
+    def fill(
+        self,
+        score: Score,
+        keep: str | None,
+        fill: str | None,
+        sample: Callable[[FillPart], Ids],
+        *,
+        window: int,
+    ) -> Made:
+        """Return a piece of which some bars or parts are made anew.
+
+        For models that were trained with `data.infilling_share`. keep, fill: as in `chosen_cells`.
+        sample: returns the ids that follow the prompt of a part. window: length of the model's
+        window, in tokens.
+        """
+        raise self._without_voices()
+
+    def fill_example(self, ids: Ids, generator: torch.Generator) -> Ids:
+        """Return a crop of a piece with a part of it written as one that is made anew."""
         raise self._without_voices()
 
     def _without_voices(self) -> UserError:
         return UserError(
-            f"the music of this model ({self.name}) has no voices or bars to keep; it can continue "
-            "the beginning of a piece, a primer"
+            f"this model ({self.name}) cannot keep a part of a piece and make the rest: it has no "
+            "voices, and it was not trained with data.infilling_share; it can continue the "
+            "beginning of a piece, a primer"
         )
+
+    @property
+    def can_fill(self) -> bool:
+        """Whether there are ids for a part that is made anew, see `data.infilling_share`."""
+        return False
+
+    @property
+    def condition_options(self) -> tuple[str, ...]:
+        """Fields of `FrameOptions` that the model knows."""
+        return "bars", "tempo", "meter"
+
+    def frame_length(self, blank: Score) -> tuple[float | None, int | None]:
+        """Return the seconds or the length of a new piece as long as one without notes."""
+        return blank.duration, None
+
+    def frame_prompt(self, blank: Score) -> Prompt | None:
+        """Return how a new piece in the frame of one without notes begins; None for nothing."""
+        return None
+
+    def prompt(self, score: Score) -> Prompt:
+        """Return the beginning of a piece to continue, up to the end of the score."""
+        ids = self.encode(self.from_midi(score))
+        return Prompt(ids, self.to_score(ids).last_tick)
 
     @abstractmethod
     def onsets(self, ids: Ids) -> NDArray[np.bool_]:
@@ -206,9 +294,12 @@ class MusicTokenizer(Checked, ABC):
         return ids
 
     def grammar(
-        self, batch: int, *, seconds: float | None, n_prompt: int
+        self, batch: int, *, seconds: float | None, n_prompt: int, start: int = 0
     ) -> LogitsConstraint | None:
-        """Return a fresh rule of forbidden ids for one run of sampling; None for no rule."""
+        """Return a fresh rule of forbidden ids for one run of sampling; None for no rule.
+
+        seconds: of new music. start: tick of `to_score` before which no new note may be.
+        """
         return None
 
     def constraints(self, options: ConstraintOptions) -> list[LogitsConstraint]:

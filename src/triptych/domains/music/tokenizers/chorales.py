@@ -13,30 +13,25 @@ All constraints permit a rest, so that they leave a token in every row.
 
 from __future__ import annotations
 
-import re
+import logging
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych.domains.music.midi import instruments, new_midi
-from triptych.domains.music.notes import (
-    SILENT,
-    Ids,
-    Notes,
-    Score,
-    on_grid,
-    piece_length,
-    voice_grid,
-)
+from triptych.domains.music.frame import Made, chosen_cells, octaves_into, put_into
+from triptych.domains.music.notes import SILENT, Ids, Notes, Part, Score
 from triptych.domains.music.tokenizers.base import MELODY_REST, GivenPiece, MelodicTokenizer
+from triptych.domains.music.tokenizers.voices import (
+    N_VOICES,
+    NO_NOTE,
+    STEPS_PER_QUARTER,
+    Voices,
+    melody_part,
+    read_voices,
+)
 from triptych.errors import UserError
-
-if TYPE_CHECKING:
-    import pretty_midi
 
 Grid: TypeAlias = NDArray[np.int64]
 """[T, 4]: MIDI pitch of soprano, alto, tenor and bass in each sixteenth, SILENT for a rest."""
@@ -44,19 +39,19 @@ Grid: TypeAlias = NDArray[np.int64]
 VOICE_RANGES = {"Soprano": (60, 79), "Alto": (55, 74), "Tenor": (48, 67), "Bass": (40, 62)}
 """C4 to G5, G3 to D5, C3 to G4 and E2 to D4, as textbooks of four-part writing give them."""
 VOICES = tuple(VOICE_RANGES)
-N_VOICES = len(VOICES)
 LOWEST, HIGHEST = 36, 81
 REST = HIGHEST - LOWEST + 1
 SYMBOLS = (*(f"pitch_{pitch}" for pitch in range(LOWEST, HIGHEST + 1)), "rest")
 
-STEPS_PER_QUARTER = 4
 STEPS_PER_BAR = 16
+TICKS_PER_STEP = 120
 
 QUARTERS_PER_MINUTE = 75.0
 """Tempo of sampled chorales; a sixteenth is then 0.2 s, a whole number of ticks."""
 SECONDS_PER_STEP = 60 / QUARTERS_PER_MINUTE / STEPS_PER_QUARTER
 CHOIR_PROGRAM = 52  # General MIDI "Choir Aahs", counted from 0
 VELOCITY = 80
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -108,101 +103,122 @@ class ChoraleTokenizer(MelodicTokenizer):
     def _whole(self, ids: Ids) -> Ids:
         return np.pad(ids, (0, -len(ids) % N_VOICES), constant_values=self.rest)  # [4 T]
 
-    def to_midi(self, ids: Ids, struck: NDArray[np.bool_] | None = None) -> pretty_midi.PrettyMIDI:
-        """Return the music of any ids with one instrument per voice, from soprano to bass.
-
-        struck: bool [T, 4], True where a note begins even if its pitch sounded before.
-        """
+    def to_score(self, ids: Ids) -> Score:
+        """Return the music of any ids with one part per voice, from soprano to bass."""
         ids = self._whole(ids)
-        grid = self.decode(ids)  # [T, 4]
+        return self._score(ids, np.ones((len(ids) // N_VOICES, N_VOICES), dtype=bool))
+
+    def _score(self, ids: Ids, wanted: NDArray[np.bool_]) -> Score:
+        """Return the music of the wanted cells of whole steps of ids; wanted: bool [T, 4].
+
+        A note ends where the voice begins another one or rests, and where wanted cells end.
+        """
+        grid = np.where(wanted, self.decode(ids), SILENT)  # [T, 4]
         begins = self.onsets(ids).reshape(grid.shape) | (np.diff(grid, axis=0, prepend=SILENT) != 0)
-        if struck is not None:
-            begins |= struck
         rows = []
         for voice, line in enumerate(grid.T):
-            # A note ends where the voice takes another pitch or rests, and at the end of the piece.
-            changes = np.flatnonzero(begins[:, voice])
-            for start, stop in pairwise(np.unique([0, *changes, len(line)])):
-                if line[start] != SILENT:
-                    span = start * SECONDS_PER_STEP, stop * SECONDS_PER_STEP
-                    rows.append((line[start], *span, VELOCITY, voice))
-        parts = instruments(Notes.of(rows), [(name, CHOIR_PROGRAM) for name in VOICES])
-        return new_midi(parts, QUARTERS_PER_MINUTE)
+            starts = np.flatnonzero(begins[:, voice] & (line != SILENT))
+            changes = np.flatnonzero(begins[:, voice] | (line == SILENT))
+            stops = np.append(changes, len(line))[np.searchsorted(changes, starts, side="right")]
+            for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+                span = start * TICKS_PER_STEP, stop * TICKS_PER_STEP
+                rows.append((line[start], *span, VELOCITY, voice, CHOIR_PROGRAM))
+        notes = Notes.of(rows).with_times(lambda times: times.astype(np.int64))
+        return Score(
+            "music",
+            [Part(name, is_drum=False) for name in VOICES],
+            notes.sorted("part", "onset", "release", "pitch"),
+            TICKS_PER_STEP * STEPS_PER_QUARTER,
+            len(grid) * TICKS_PER_STEP,
+            [(0, round(60e6 / QUARTERS_PER_MINUTE))],
+            [(0, 4, 4)],
+        )
 
     def from_midi(self, score: Score) -> Grid:
-        return self.content_of(*self._read(score))
+        grid, struck = self._grid(score, read_voices(score))
+        return self.content_of(grid, struck)
+
+    def _grid(self, score: Score, voices: Voices) -> tuple[Grid, NDArray[np.bool_]]:
+        """Return the pitches of voices, and where a note begins: two [T, 4].
+
+        Raises UserError for a file of drums alone and for a pitch without a symbol.
+        """
+        sung = voices.sung
+        if (sung == NO_NOTE).all():
+            raise UserError(f"{score.name} holds no notes but drums; expected up to four voices")
+        grid = np.where(sung == NO_NOTE, SILENT, score.notes.pitch[sung])
+        sounding = grid[grid != SILENT]
+        low, high = int(sounding.min()), int(sounding.max())
+        if low < LOWEST or high > HIGHEST:
+            shift = octaves_into(low, high, LOWEST, HIGHEST)
+            raise UserError(
+                f"{score.name} has the MIDI pitch {low if low < LOWEST else high}; this model "
+                f"sings from {LOWEST} (C2) to {HIGHEST} (A5)"
+                + (f": --transpose {shift} (or auto) moves it there" if shift else "")
+            )
+        before = np.concatenate([np.full_like(sung[:1], NO_NOTE), sung[:-1]])  # [T, 4]
+        return grid, (sung != NO_NOTE) & (sung != before)
+
+    def frame_length(self, blank: Score) -> tuple[float | None, int | None]:
+        return None, -(-blank.last_tick * STEPS_PER_QUARTER // blank.ticks_per_quarter)
+
+    def owners(self, score: Score) -> dict[str, int]:
+        return {VOICES[voice]: part for voice, part in read_voices(score).owners.items()}
 
     def kept(self, ids: Ids, keep: str, name: str = "the piece") -> NDArray[np.bool_]:
         """See `MusicTokenizer.kept`; a bar has 16 sixteenths from the start of the piece."""
         grid = self.decode(ids)  # [T, 4]
-        known = np.zeros(grid.shape, dtype=bool)
-        n_bars = -(-len(grid) // STEPS_PER_BAR)
-        for word in _words(keep):
-            if bars := re.fullmatch(r"bars:(\d+)(?:-(\d+))?", word):
-                first, last = int(bars[1]), int(bars[2] or bars[1])
-                if not 1 <= first <= last <= n_bars:
-                    raise UserError(
-                        f"keep names {word!r}; expected bars of four quarters from 1 to {n_bars}, "
-                        f"those of {name}"
-                    )
-                known[(first - 1) * STEPS_PER_BAR : last * STEPS_PER_BAR] = True
-                continue
-            voice = _voice(word)
-            if (grid[:, voice] == SILENT).all():
-                raise UserError(f"{name} has no notes of the {word} to keep")
-            known[:, voice] = True
-        if known.all():
-            raise UserError(f"keep is {keep!r}: nothing of {name} is left to sample")
+        bars = np.arange(0, len(grid) + STEPS_PER_BAR, STEPS_PER_BAR)
+        known = ~self._new_steps(grid, bars, keep, None, name)
         return known.reshape(-1)[: len(ids)]
 
-    def given(self, score: Score, keep: str) -> GivenPiece:
+    def _new_steps(
+        self, grid: Grid, bars: Ids, keep: str | None, fill: str | None, name: str
+    ) -> NDArray[np.bool_]:
+        """Return which cells are made anew, bool [T, 4]; bars: their first steps, and the end."""
+        cells = chosen_cells(bars, VOICES, keep, fill, name)  # [bars, 4]
+        for voice in np.flatnonzero(~cells.any(0)):
+            if (grid[:, voice] == SILENT).all():
+                word = VOICES[voice].lower()
+                raise UserError(f"{name} has no notes of the {word} to keep")
+        bar = np.searchsorted(bars, np.arange(len(grid)), side="right") - 1
+        return np.asarray(cells[bar.clip(max=len(cells) - 1)])
+
+    def given(
+        self, score: Score, keep: str | None, fill: str | None = None, melody: str | None = None
+    ) -> GivenPiece:
         """See `MusicTokenizer.given`; one note at a time is the voice that `keep` names alone."""
-        grid, struck = self._read(score)
-        words = _words(keep)
-        if len(words) == 1 and not words[0].startswith("bars:") and (grid[:, 1:] == SILENT).all():
-            voice = _voice(words[0])
-            grid, struck = np.roll(grid, voice, axis=1), np.roll(struck, voice, axis=1)
+        voices = read_voices(score, melody_part(score, melody) if melody else None)
+        word = (keep or "").strip().capitalize()
+        if word in VOICES:
+            alone = voices.only_melody(VOICES.index(word))
+            if alone is None and melody:
+                sung = np.full_like(voices.sung, NO_NOTE)
+                sung[:, 0] = voices.sung[:, 0]
+                alone = replace(voices, sung=sung).only_melody(VOICES.index(word))
+            voices = voices if alone is None else alone
+        grid, struck = self._grid(score, voices)
         ids = self.encode(self.content_of(grid, struck))
-        known = self.kept(ids, keep, score.name).reshape(-1, N_VOICES)  # [T, 4]
+        lines = np.rint(score.bars() * STEPS_PER_QUARTER / score.ticks_per_quarter)
+        new = self._new_steps(grid, lines.astype(np.int64), keep, fill, score.name)
+        notes = score.notes
+        left_out = int((notes.program >= 0).sum()) - len(
+            {*np.unique(voices.sung).tolist(), *np.flatnonzero(voices.of_note >= 0).tolist()}
+            - {NO_NOTE}
+        )
+        if left_out:
+            LOG.warning("%s: %d notes are of no voice and are left out", score.name, left_out)
 
-        def is_kept(instrument: int, seconds: float) -> bool:
-            return bool(known[round(seconds / SECONDS_PER_STEP), instrument])
+        def finish(ids: Ids) -> Made:
+            ids = self._whole(ids)
+            old = _kept_notes(score, voices, ~new)
+            piece = self._score(ids, new)
+            owners = {VOICES[voice]: part for voice, part in voices.owners.items()}
+            given = replace(score, notes=old)
+            kept = np.ones(len(old), dtype=bool)
+            return put_into(given, kept, piece, owners, order=VOICES)
 
-        to_midi = partial(self.to_midi, struck=struck & known)
-        return GivenPiece(ids, known.reshape(-1), to_midi, is_kept)
-
-    def _read(self, score: Score) -> tuple[Grid, NDArray[np.bool_]]:
-        """Read a MIDI file; return what sounds at the start of each step, and where a note begins.
-
-        Onsets and releases are rounded to whole sixteenths. Four parts of one voice each are the
-        voices, as are fewer parts with the names that `to_midi` gives; four parts without them are
-        ordered by their mean pitch. Otherwise the four highest pitches of each step are soprano,
-        alto, tenor and bass from the top, and with fewer pitches the lower voices rest.
-
-        Raises UserError for a file of drums alone and for a pitch without a symbol.
-        """
-        notes = score.notes.pitched
-        if not len(notes):
-            raise UserError(f"{score.name} holds no notes but drums; expected up to four voices")
-        outside = notes.pitch[(notes.pitch < LOWEST) | (notes.pitch > HIGHEST)]
-        if len(outside):
-            raise UserError(
-                f"{score.name} has the MIDI pitch {outside.min()}; this model sings from {LOWEST} "
-                f"(C2) to {HIGHEST} (A5)"
-            )
-        notes = on_grid(notes, STEPS_PER_QUARTER, per=score.ticks_per_quarter)
-        voices = _voices_of(score, notes)
-        struck = np.zeros((piece_length(notes), N_VOICES), dtype=bool)
-        if voices is not None:
-            struck[notes.onset, voices] = True
-            return voice_grid(replace(notes, part=voices), N_VOICES), struck
-        grid = np.full(struck.shape, SILENT, dtype=np.int64)
-        for step in range(len(grid)):
-            sounding = (notes.onset <= step) & (step < notes.release)
-            highest = np.unique(notes.pitch[sounding])[::-1][:N_VOICES]
-            grid[step, : len(highest)] = highest
-            struck[step, : len(highest)] = np.isin(highest, notes.pitch[notes.onset == step])
-        return grid, struck
+        return GivenPiece(ids, ~new.reshape(-1), finish)
 
     def onsets(self, ids: Ids) -> NDArray[np.bool_]:
         # Where a voice takes a new pitch.
@@ -226,33 +242,30 @@ class ChoraleTokenizer(MelodicTokenizer):
         return -(-length // N_VOICES)
 
 
-def _words(keep: str) -> list[str]:
-    return [word.strip().lower() for word in keep.split(",")]
+def _kept_notes(score: Score, voices: Voices, known: NDArray[np.bool_]) -> Notes:
+    """Return the notes of a score in known cells, as the file has them; known: bool [T, 4].
 
-
-def _voice(word: str) -> int:
-    """Return the index of a voice; raises UserError for another word."""
-    if word.capitalize() not in VOICES:
-        voices = ", ".join(VOICES).lower()
-        raise UserError(f"keep names {word!r}; expected {voices}, or bars such as bars:1-4")
-    return VOICES.index(word.capitalize())
-
-
-def _voices_of(score: Score, notes: Notes) -> Ids | None:
-    """Return the voice of each note by the name of its part, or of four parts by their height.
-
-    None where the parts are no voices: other names and another number, or two notes at a time.
-    notes: in steps, by onset.
+    A note that lasts beyond them ends there, and one that began before them begins there.
     """
-    parts = np.unique(notes.part)
-    voices = [VOICES.index(name) for n in parts if (name := score.parts[n].name) in VOICES]
-    if len(set(voices)) < len(parts):  # a voice that rests throughout has no part
-        if len(parts) != N_VOICES:
-            return None
-        heights = [-float(np.mean(notes.pitch[notes.part == part])) for part in parts]
-        voices = np.argsort(np.argsort(heights)).tolist()
-    for part in parts:
-        own = notes[notes.part == part]
-        if (own.release[:-1] > own.onset[1:]).any():
-            return None
-    return np.array(voices)[np.searchsorted(parts, notes.part)]
+    notes, sung = score.notes, voices.sung
+    per_step = score.ticks_per_quarter / STEPS_PER_QUARTER
+    rows: dict[int, tuple[int, int]] = {}  # onset and release
+    for voice in range(N_VOICES):
+        line = np.where(known[:, voice], sung[:, voice], NO_NOTE)
+        edges = np.flatnonzero(np.diff(line, prepend=NO_NOTE - 1))
+        for start, stop in zip(edges.tolist(), [*edges[1:].tolist(), len(line)], strict=True):
+            row = int(line[start])
+            if row == NO_NOTE or row in rows:
+                continue
+            begun = start > 0 and sung[start - 1, voice] == row
+            goes_on = stop < len(line) and sung[stop, voice] == row
+            onset = round(start * per_step) if begun else int(notes.onset[row])
+            rows[row] = onset, round(stop * per_step) if goes_on else int(notes.release[row])
+    steps = np.minimum(notes.onset / per_step, len(known) - 1).astype(np.int64)
+    for row in np.flatnonzero(voices.of_note >= 0).tolist():  # ornaments
+        on_grid = (sung[:, voices.of_note[row]] == row).any()
+        if row not in rows and not on_grid and known[steps[row], voices.of_note[row]]:
+            rows[row] = int(notes.onset[row]), int(notes.release[row])
+    times = np.array([*rows.values()], dtype=np.int64).reshape(-1, 2)
+    kept = notes[np.array([*rows], dtype=np.int64)]
+    return replace(kept, onset=times[:, 0], release=times[:, 1])

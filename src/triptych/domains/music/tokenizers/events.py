@@ -18,43 +18,49 @@ A round trip through `encode` and `decode` moves onsets and releases by at most 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from triptych.domains.music.midi import MAX_SECONDS, instruments, new_midi
+from triptych.domains.music.frame import Made
+from triptych.domains.music.midi import MAX_SECONDS
 from triptych.domains.music.notes import (
+    DEFAULT_TEMPO,
     N_PITCHES,
     STEPS_PER_SECOND,
     Ids,
     Notes,
+    Part,
     Score,
-    latest,
     performance,
     settle,
-    to_steps,
 )
-from triptych.domains.music.tokenizers.base import MELODY_REST, MelodicTokenizer
+from triptych.domains.music.tokenizers import events_filling
+from triptych.domains.music.tokenizers.base import (
+    MELODY_REST,
+    FillPart,
+    MelodicTokenizer,
+    Prompt,
+)
+from triptych.domains.music.tokenizers.key_events import (
+    END,
+    N_SHIFTS,
+    N_VELOCITIES,
+    NOTE_OFF,
+    SHIFT,
+    VELOCITY,
+    KeyEvents,
+    notes_of,
+    steps_of,
+)
 from triptych.domains.music.tokenizers.rules import Grammar
 from triptych.errors import UserError
-
-if TYPE_CHECKING:
-    import pretty_midi
-
-N_SHIFTS = 100
-N_VELOCITIES = 32
-
-NOTE_ON = 0
-NOTE_OFF = NOTE_ON + N_PITCHES
-SHIFT = NOTE_OFF + N_PITCHES  # id SHIFT + n - 1 waits n steps of 10 ms
-VELOCITY = SHIFT + N_SHIFTS
-END = VELOCITY + N_VELOCITIES
 
 SYMBOLS = (
     *(f"note_on_{pitch}" for pitch in range(N_PITCHES)),
@@ -64,10 +70,9 @@ SYMBOLS = (
     "end",
 )
 
-VELOCITIES_PER_BIN = 128 // N_VELOCITIES
 STEPS_PER_MELODY_STEP = 10
 """Steps of 10 ms in one step of the melody, 100 ms."""
-DEFAULT_VELOCITY_BIN = N_VELOCITIES // 2
+TICKS_PER_STEP = 10
 MAX_STEPS = int(MAX_SECONDS * STEPS_PER_SECOND)
 PIANO_LOWEST, PIANO_HIGHEST = 21, 108
 """MIDI pitches A0 to C8, the keys of a piano."""
@@ -75,6 +80,8 @@ PIANO_LOWEST, PIANO_HIGHEST = 21, 108
 
 class EventGrammar(Grammar):
     """Constraint on sampled events: forbids those without an effect and contradictory ones.
+
+    size: of the vocabulary. is_exact: END comes after `seconds`, not before.
 
     A note-off needs a sounding pitch. A velocity precedes a note-on. A shift of less than a second
     precedes no other shift. After a note-on, no note-off comes in the same instant. After `seconds`
@@ -86,8 +93,17 @@ class EventGrammar(Grammar):
     crowd notes into the last instant; `EventTokenizer.trim` shortens it.
     """
 
-    def __init__(self, batch: int, *, seconds: float | None = None, n_prompt: int = 0) -> None:
+    def __init__(
+        self,
+        batch: int,
+        size: int = len(SYMBOLS),
+        *,
+        seconds: float | None = None,
+        n_prompt: int = 0,
+        is_exact: bool = False,
+    ) -> None:
         super().__init__(n_prompt)
+        self.size, self.is_exact = size, is_exact
         self.max_steps = None if seconds is None else round(seconds * STEPS_PER_SECOND)
         self.state = {
             "sounding": torch.zeros(batch, N_PITCHES, dtype=torch.bool),
@@ -98,7 +114,8 @@ class EventGrammar(Grammar):
 
     def forbidden(self) -> Tensor:
         sounding, struck, last = (self.state[name] for name in ("sounding", "struck", "last"))
-        forbidden = sounding.new_zeros(len(last), len(SYMBOLS))  # [B, V]
+        forbidden = sounding.new_zeros(len(last), self.size)  # [B, V]
+        forbidden[:, END + 1 :] = True
         forbidden[:, NOTE_OFF:SHIFT] = ~sounding | struck[:, None]
         short = (last >= SHIFT) & (last < VELOCITY - 1)
         forbidden[:, SHIFT:VELOCITY] = short[:, None]
@@ -107,7 +124,7 @@ class EventGrammar(Grammar):
         if self.max_steps is not None:
             over = self.state["steps"] >= self.max_steps
             forbidden[:, :END] |= over[:, None]
-            forbidden[:, END] &= ~over
+            forbidden[:, END] = ~over if self.is_exact else forbidden[:, END] & ~over
         return forbidden
 
     def read(self, token: Tensor, *, new: bool) -> None:
@@ -121,17 +138,21 @@ class EventGrammar(Grammar):
         if new:
             state["steps"] = state["steps"] + torch.where(is_shift, token - SHIFT + 1, 0)
         state["last"] = token
+        is_past = token == END + 2  # the music before a part that is made anew starts
+        state["sounding"] = state["sounding"] & ~is_past[:, None]
+        state["struck"] = state["struck"] & ~is_past
 
 
 @dataclass(frozen=True)
 class EventTokenizer(MelodicTokenizer):
     """Piano performances as events, one performance per piece; content is `Notes`."""
 
+    infilling: bool = False
+    """Whether there are ids for a part that is made anew; see `data.infilling_share`."""
+
     name = "events"
     content = "notes of one piano"
     constraint_options = ("scale", "ranges")
-    symbols = SYMBOLS
-    id_pitches = np.r_[np.tile(np.arange(N_PITCHES), 2), np.full(len(SYMBOLS) - SHIFT, -1)]  # [V]
     end = END
     pitch_range = PIANO_LOWEST, PIANO_HIGHEST
     count_contexts: ClassVar = {"frequency of the event": (None, ()), "previous event": (1, ())}
@@ -142,6 +163,21 @@ class EventTokenizer(MelodicTokenizer):
     steps_per_second = STEPS_PER_SECOND
     melody_step = STEPS_PER_MELODY_STEP
     seconds_per_melody_step = STEPS_PER_MELODY_STEP / STEPS_PER_SECOND
+    by_seconds = True
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        return (*SYMBOLS, "fill", "past") if self.infilling else SYMBOLS
+
+    @property
+    def id_pitches(self) -> Ids:
+        n_others = self.vocabulary_size - SHIFT
+        pitches: Ids = np.r_[np.tile(np.arange(N_PITCHES), 2), np.full(n_others, -1)]  # [V]
+        return pitches
+
+    @property
+    def can_fill(self) -> bool:
+        return self.infilling
 
     def from_midi(self, score: Score) -> Notes:
         notes = performance(score)
@@ -151,32 +187,7 @@ class EventTokenizer(MelodicTokenizer):
 
     def encode(self, content: Notes) -> Ids:
         """Write settled notes as event ids, by rules 4 and 5, without END."""
-        notes, count = content, len(content)
-        if not count:
-            return np.zeros(0, dtype=np.int64)
-        on_step, off_step = to_steps(notes.onset), to_steps(notes.release)
-        off_step = np.maximum(off_step, on_step + 1)  # 10 ms may be 9.9999 ms in floating point
-        step = np.concatenate([off_step, on_step])
-        is_on = np.repeat([False, True], count)
-        pitch = np.concatenate([notes.pitch, notes.pitch])
-        velocity = np.concatenate(
-            [np.zeros(count, dtype=np.int64), notes.velocity // VELOCITIES_PER_BIN]
-        )
-        order = np.lexsort((pitch, is_on, step))
-        step, is_on, pitch, velocity = step[order], is_on[order], pitch[order], velocity[order]
-
-        wait = np.diff(step, prepend=0)
-        n_shifts = -(-wait // N_SHIFTS)
-        changes = np.zeros(2 * count, dtype=bool)
-        changes[is_on] = np.diff(velocity[is_on], prepend=-1) != 0
-        ends = np.cumsum(n_shifts + changes + 1)  # events up to and including each note event
-        ids = np.full(ends[-1], SHIFT + N_SHIFTS - 1, dtype=np.int64)
-        ids[ends - 1] = np.where(is_on, NOTE_ON, NOTE_OFF) + pitch
-        ids[ends[changes] - 2] = VELOCITY + velocity[changes]
-        waits = n_shifts > 0
-        rest = wait - (n_shifts - 1) * N_SHIFTS  # 1..100 steps, the last shift of a chain
-        ids[(ends - changes - 2)[waits]] = SHIFT + rest[waits] - 1
-        return ids
+        return KeyEvents.of(content).ids()
 
     def decode(self, ids: Ids) -> Notes:
         """Read event ids as settled notes. Any sequence of ids is accepted.
@@ -186,31 +197,51 @@ class EventTokenizer(MelodicTokenizer):
         at MAX_SECONDS end there.
         """
         ids = self.without_end(ids)
-        now = np.cumsum(_steps(ids))
+        now = np.cumsum(steps_of(ids))
         end = min(int(now.max(initial=0)), MAX_STEPS)  # a longer file could not be read again
-        notes = _notes(ids[now < MAX_STEPS], end)
+        notes = notes_of(ids[now < MAX_STEPS], end)
         return settle(notes.with_times(lambda steps: steps / STEPS_PER_SECOND))
 
-    def to_midi(self, ids: Ids) -> pretty_midi.PrettyMIDI:
-        return new_midi(instruments(self.decode(ids), [("Piano", 0)]))
+    def to_score(self, ids: Ids) -> Score:
+        end = min(int(steps_of(self.without_end(ids)).sum()), MAX_STEPS) * TICKS_PER_STEP
+        return replace(self.score_of(self.decode(ids)), last_tick=end)
+
+    def score_of(self, notes: Notes) -> Score:
+        """Return settled notes as a score of one piano."""
+        per_second = TICKS_PER_STEP * STEPS_PER_SECOND
+        notes = notes.with_times(lambda times: np.rint(times * per_second).astype(np.int64))
+        per_quarter, end = (
+            round(per_second * DEFAULT_TEMPO / 1e6),
+            int(notes.release.max(initial=0)),
+        )
+        return Score("music", [Part("Piano", is_drum=False)], notes, per_quarter, end, [], [])
+
+    def owners(self, score: Score) -> dict[str, int]:
+        pitched = np.unique(score.notes.pitched.part)
+        return {"Piano": int(pitched[0])} if len(pitched) == 1 else {}
+
+    def prompt(self, score: Score) -> Prompt:
+        notes = self.from_midi(score)
+        end = round(max(score.duration, notes.release.max(initial=0)) * STEPS_PER_SECOND)
+        return Prompt(KeyEvents.of(notes).ids(until=end), end * TICKS_PER_STEP)
 
     def onsets(self, ids: Ids) -> NDArray[np.bool_]:
         return ids < NOTE_OFF
 
     def seconds(self, ids: Ids) -> NDArray[np.float64]:
-        steps = _steps(ids)
+        steps = steps_of(ids)
         return (np.cumsum(steps) - steps) / STEPS_PER_SECOND
 
     def melody(self, ids: Ids) -> Ids:
-        end = int(_steps(ids).sum())
+        end = int(steps_of(ids).sum())
         melody = np.full(max(1, end), MELODY_REST)
-        for pitch, onset, release in _notes(ids, end).rows("pitch", "onset", "release"):
+        for pitch, onset, release in notes_of(ids, end).rows("pitch", "onset", "release"):
             melody[onset:release] = pitch  # the highest one is the last
         return melody
 
     @property
     def durations(self) -> Ids:
-        return _steps(np.arange(self.vocabulary_size))
+        return steps_of(np.arange(self.vocabulary_size))
 
     def melody_steps(self, length: int) -> int:
         # MAESTRO has 4 events in 100 ms. Twice the mean, so that most windows of slower music have
@@ -228,7 +259,7 @@ class EventTokenizer(MelodicTokenizer):
 
     def trim(self, ids: Ids, *, seconds: float | None, n_prompt: int) -> Ids:
         # The last shift alone is too long: the grammar allows no later one.
-        steps = _steps(ids[n_prompt:])
+        steps = steps_of(ids[n_prompt:])
         waits = np.flatnonzero(steps)
         if seconds is None or not len(waits):
             return ids
@@ -236,29 +267,29 @@ class EventTokenizer(MelodicTokenizer):
         trimmed[n_prompt + waits[-1]] -= max(0, steps.sum() - round(seconds * STEPS_PER_SECOND))
         return trimmed
 
-    def grammar(self, batch: int, *, seconds: float | None, n_prompt: int) -> EventGrammar:
-        return EventGrammar(batch, seconds=seconds, n_prompt=n_prompt)
+    def grammar(
+        self, batch: int, *, seconds: float | None, n_prompt: int, start: int = 0
+    ) -> EventGrammar:
+        return EventGrammar(batch, self.vocabulary_size, seconds=seconds, n_prompt=n_prompt)
 
+    def exact_grammar(self, seconds: float, n_prompt: int) -> EventGrammar:
+        """Return the rule of a part that is made anew, which lasts exactly so many seconds."""
+        return EventGrammar(
+            1, self.vocabulary_size, seconds=seconds, n_prompt=n_prompt, is_exact=True
+        )
 
-def _steps(ids: Ids) -> Ids:
-    """Return the time steps that each event waits."""
-    return np.where((ids >= SHIFT) & (ids < VELOCITY), ids - SHIFT + 1, 0)
+    def fill(
+        self,
+        score: Score,
+        keep: str | None,
+        fill: str | None,
+        sample: Callable[[FillPart], Ids],
+        *,
+        window: int,
+    ) -> Made:
+        if not self.infilling:
+            raise self._without_voices()
+        return events_filling.fill(self, score, keep, fill, sample, window=window)
 
-
-def _notes(ids: Ids, end: int) -> Notes:
-    """Return the notes of ids without END, by pitch and onset, in steps.
-
-    A note lasts until the next event of its pitch, or to the end, and at least one step.
-    """
-    events = np.flatnonzero(ids < SHIFT)
-    events = events[np.argsort(ids[events] % N_PITCHES, kind="stable")]
-    pitch, onset = ids[events] % N_PITCHES, np.cumsum(_steps(ids))[events]
-    release = np.append(onset[1:], end)[: len(onset)]
-    release = np.where(np.diff(pitch, append=-1) != 0, end, release)
-    changed = latest(ids >= VELOCITY)[events]
-    bins = np.where(changed < 0, DEFAULT_VELOCITY_BIN, ids[changed] - VELOCITY)
-    # The middle of a bin is never 0, the velocity of a release.
-    velocity = bins * VELOCITIES_PER_BIN + VELOCITIES_PER_BIN // 2
-    part = np.zeros_like(pitch)
-    notes = Notes(pitch, onset, np.maximum(release, onset + 1), velocity, part, part)
-    return notes[ids[events] < NOTE_OFF]
+    def fill_example(self, ids: Ids, generator: torch.Generator) -> Ids:
+        return events_filling.example(ids, generator)

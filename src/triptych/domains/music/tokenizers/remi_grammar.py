@@ -17,61 +17,83 @@ from torch import Tensor
 
 from triptych.domains.music.tokenizers.rules import Grammar
 
-DRUM_RANGE = (27, 88)
-"""Lowest and highest drum of General MIDI 2."""
 DEFAULT_TEMPO = 120.0
 """Quarter notes per minute before the first tempo."""
 Kind = IntEnum(
-    "Kind", "EOS PAD Bar TimeSig Position Tempo Program Pitch PitchDrum Velocity Duration", start=0
+    "Kind",
+    "EOS Fill Past New Bar TimeSig Key Position Tempo Chord Program Pitch PitchDrum Velocity "
+    "Duration",
+    start=0,
 )
 """Kinds of ids, by the beginning of their names."""
+REAL = ("quarter", "seconds")
+"""Parts of the grammar's state that are no whole numbers."""
+NOTE_KINDS = (Kind.Position, Kind.Program, Kind.Pitch, Kind.PitchDrum, Kind.Velocity, Kind.Duration)
+"""Kinds of the ids that write notes."""
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """What each id says, arrays [V]; 0 where an id says nothing of the kind."""
+    """What each id says, arrays [V]."""
 
     kind: NDArray[np.int64]
     """Value of `Kind`."""
     number: NDArray[np.int64]
-    """Index of the instrument, pitch, or position in the bar."""
-    bar: NDArray[np.float64]
-    """Length of a bar of the time signature, in quarters."""
-    step: NDArray[np.float64]
-    """Length of a position in it, in quarters."""
+    """Index of the instrument, pitch, velocity, index of the key or chord; in positions: length of
+    a bar or a note, place in the bar. 0 for other kinds."""
     quarter: NDArray[np.float64]
-    """Length of a quarter at the tempo, in seconds."""
+    """Length of a quarter at the tempo, in seconds; 0 for other kinds."""
+    per_quarter: int
+    """Positions in a quarter."""
 
 
 class RemiGrammar(Grammar):
     """Constraint on sampled ids: what it allows is what encoding the decoded music gives again.
 
     A bar has a time signature. Its positions rise and lie in the bar; notes of a position rise by
-    instrument, then by pitch. A tempo precedes the notes of its position, a piece begins with one,
-    and no tempo is repeated. Drums have drum pitches. A piece ends after a note. Where `seconds` of
-    new music are over, only END may come.
+    instrument, then by pitch. A tempo precedes the chord and the notes of its position, a piece
+    begins with one, and no tempo is repeated. Drums have drum pitches. A piece ends after a note.
 
-    Notes of one pitch may overlap: `RemiTokenizer.to_midi` cuts the first.
+    Notes of one pitch may overlap: `RemiTokenizer.to_score` cuts the first.
 
-    meaning: of the ids. is_drum: whether each instrument is the drums.
+    meaning: of the ids. is_drum: whether each instrument is the drums. seconds: of new music after
+    which only END may come. start: where new music begins, in positions; no new note is before it,
+    and with a prompt END comes only after the seconds.
     """
 
     START = len(Kind)
     """In place of the kind of an earlier id, at the start of a piece."""
+    NOTES: ClassVar[tuple[int, ...]] = (Kind.Pitch, Kind.PitchDrum)
     FOLLOWING: ClassVar[dict[int, tuple[int, ...]]] = {
         START: (Kind.Bar,),
         Kind.Bar: (Kind.TimeSig,),
-        Kind.TimeSig: (Kind.Position, Kind.Bar),
-        Kind.Position: (Kind.Tempo, Kind.Program),
-        Kind.Tempo: (Kind.Program, Kind.Position, Kind.Bar),
-        Kind.Program: (Kind.Pitch, Kind.PitchDrum),
+        Kind.TimeSig: (Kind.Key, Kind.Position, Kind.Bar),
+        Kind.Key: (Kind.Position, Kind.Bar),
+        Kind.Position: (Kind.Tempo, Kind.Chord, Kind.Program),
+        Kind.Tempo: (Kind.Chord, Kind.Program, Kind.Position, Kind.Bar),
+        Kind.Chord: (Kind.Program, Kind.Position, Kind.Bar),
+        Kind.Program: NOTES,
         Kind.Pitch: (Kind.Velocity, Kind.Duration),
         Kind.PitchDrum: (Kind.Velocity, Kind.Duration),
         Kind.Velocity: (Kind.Duration,),
-        Kind.Duration: (Kind.Program, Kind.Position, Kind.Bar, Kind.EOS),
+        Kind.Duration: (*NOTES, Kind.Program, Kind.Position, Kind.Bar, Kind.EOS),
+        Kind.New: (Kind.Position, Kind.Bar, Kind.EOS),
         Kind.EOS: (Kind.EOS,),
     }
     """Kinds that may follow each kind."""
+    INITIAL: ClassVar[dict[str, float]] = {
+        "last": START,  # kind of the last id
+        "position": -1,  # in the bar, -1 before the first
+        "player": -1,  # at this position, -1 before the first
+        "pitch": -1,  # of this player at this position, -1 before the first
+        "tempo": -1,  # id in force, -1 for none
+        "quarter": 60 / DEFAULT_TEMPO,  # length in seconds
+        "bar": 0,  # length of a bar, in positions; the first one starts at 0
+        "begin": 0,  # of this bar, in positions
+        "now": 0,  # positions from the start of the piece
+        "seconds": 0.0,  # of new music
+    }
+    """State at the start of a piece."""
 
     def __init__(
         self,
@@ -81,9 +103,11 @@ class RemiGrammar(Grammar):
         *,
         seconds: float | None = None,
         n_prompt: int = 0,
+        start: int = 0,
     ) -> None:
         super().__init__(n_prompt)
-        self.max_seconds = seconds
+        self.max_seconds, self.start = seconds, start
+        self.per_quarter = meaning.per_quarter
         follows = np.zeros((len(Kind) + 1, len(Kind)), dtype=bool)
         for before, after in self.FOLLOWING.items():
             follows[before, list(after)] = True
@@ -91,73 +115,115 @@ class RemiGrammar(Grammar):
             follows[[Kind.Pitch, Kind.PitchDrum], Kind.Duration] = False
         self.has_tempos = bool((meaning.kind == Kind.Tempo).any())
         self.tables = {
-            **{name: torch.tensor(values) for name, values in vars(meaning).items()},
+            "kind": torch.tensor(meaning.kind),
+            "number": torch.tensor(meaning.number),
+            "quarter": torch.tensor(meaning.quarter),
             "follows": torch.tensor(follows[:, meaning.kind]),  # [K + 1, V]
             "is_drum": torch.tensor(list(is_drum)),
-            "highest": torch.tensor([DRUM_RANGE[1] if drum else 127 for drum in is_drum]),
         }
-        whole = torch.full((batch,), -1)
-        real = torch.zeros(batch, dtype=torch.float64)
         self.state = {
-            "last": whole + 1 + self.START,  # kind of the last id
-            "position": whole,  # in the bar, -1 before the first
-            "player": whole,  # at this position, -1 before the first
-            "pitch": whole,  # of this player at this position, -1 before the first
-            "tempo": whole,  # id in force, -1 for none
-            "quarter": real + 60 / DEFAULT_TEMPO,  # length in seconds
-            "bar": real + 4,  # length of a bar, in quarters
-            "step": real + 1,  # length of a position, in quarters
-            "start": real - 4,  # of this bar, in quarters; the first one starts at 0
-            "now": real,  # quarters from the start of the piece
-            "seconds": real,  # of new music
+            name: torch.full((batch,), value, dtype=torch.float64 if name in REAL else torch.int64)
+            for name, value in self.INITIAL.items()
         }
 
     def forbidden(self) -> Tensor:
         kind, number = self.tables["kind"], self.tables["number"]  # [V]
         state = {name: value[:, None] for name, value in self.state.items()}  # [B, 1]
-        player = state["player"].clamp(min=0)
-        is_drum = self.tables["is_drum"][player]  # [B, 1]
+        is_drum = self.tables["is_drum"][state["player"].clamp(min=0)]  # [B, 1]
         is_pitch = (kind == Kind.Pitch) | (kind == Kind.PitchDrum)
+        is_position = kind == Kind.Position
         forbidden = ~self.tables["follows"][self.state["last"]]  # [B, V]
-        outside = number * state["step"] > state["bar"] - state["step"] / 2
-        forbidden |= (kind == Kind.Position) & ((number <= state["position"]) | outside)
+        early = (number <= state["position"]) | (state["begin"] + number < self.start)
+        forbidden |= is_position & (early | (number >= state["bar"]))
         forbidden |= ((kind == Kind.Pitch) & is_drum) | ((kind == Kind.PitchDrum) & ~is_drum)
         forbidden |= is_pitch & (number <= state["pitch"])
-        full = state["pitch"] >= self.tables["highest"][player]  # no pitch is left above the last
-        earlier = (number < state["player"]) | ((number == state["player"]) & full)
-        forbidden |= (kind == Kind.Program) & earlier
+        forbidden |= (kind == Kind.Program) & (number <= state["player"])
+        in_prompt = (state["now"] < self.start) & (state["last"] == Kind.Duration)
+        forbidden |= in_prompt & (is_pitch | (kind == Kind.Program))
         forbidden |= torch.arange(len(kind), device=kind.device) == state["tempo"]
         if self.has_tempos:
-            too_early = (kind == Kind.Program) | ((kind == Kind.Position) & (number > 0))
-            too_early = too_early | ((kind == Kind.Bar) & (state["last"] == Kind.TimeSig))  # [B, V]
+            too_early = (kind == Kind.Program) | (kind == Kind.Chord) | (is_position & (number > 0))
+            in_head = (state["last"] == Kind.TimeSig) | (state["last"] == Kind.Key)
+            too_early = too_early | ((kind == Kind.Bar) & in_head)  # [B, V]
             forbidden |= too_early & (state["tempo"] < 0)
         if self.max_seconds is not None:
             over = state["seconds"] >= self.max_seconds
             forbidden = torch.where(over, kind != Kind.EOS, forbidden)
+            if self.n_prompt:
+                forbidden |= (kind == Kind.EOS) & ~over
         return forbidden
 
     def read(self, token: Tensor, *, new: bool) -> None:
         state = self.state
-        kind, number, bar, step, quarter = (
-            self.tables[name][token] for name in ("kind", "number", "bar", "step", "quarter")
-        )
+        kind, number, quarter = (
+            self.tables[name][token] for name in ("kind", "number", "quarter")
+        )  # [B]
         is_bar, is_position = kind == Kind.Bar, kind == Kind.Position
         is_pitch = (kind == Kind.Pitch) | (kind == Kind.PitchDrum)
-        state["start"] = state["start"] + torch.where(is_bar, state["bar"], 0)
-        state["bar"] = torch.where(kind == Kind.TimeSig, bar, state["bar"])
-        state["step"] = torch.where(kind == Kind.TimeSig, step, state["step"])
-        here = state["start"] + torch.where(is_position, number * state["step"], 0)
+        state["begin"] = state["begin"] + torch.where(is_bar, state["bar"], 0)
+        state["bar"] = torch.where(kind == Kind.TimeSig, number, state["bar"])
+        here = state["begin"] + torch.where(is_position, number, 0)
         now = torch.where(is_bar | is_position, here, state["now"])
         if new:
-            state["seconds"] = state["seconds"] + (now - state["now"]) * state["quarter"]
+            positions = now.clamp(min=self.start) - state["now"].clamp(min=self.start)
+            state["seconds"] = state["seconds"] + positions / self.per_quarter * state["quarter"]
         state["now"] = now
         state["tempo"] = torch.where(kind == Kind.Tempo, token, state["tempo"])
         state["quarter"] = torch.where(kind == Kind.Tempo, quarter, state["quarter"])
+        restarts = is_bar | (kind == Kind.New)
         state["position"] = torch.where(is_position, number, state["position"])
-        state["position"] = torch.where(is_bar, -1, state["position"])
-        other = (kind == Kind.Program) & (number != state["player"])
-        state["pitch"] = torch.where(is_bar | is_position | other, -1, state["pitch"])
+        state["position"] = torch.where(restarts, -1, state["position"])
+        other = is_position | restarts | (kind == Kind.Program)
+        state["pitch"] = torch.where(other, -1, state["pitch"])
         state["pitch"] = torch.where(is_pitch, number, state["pitch"])
-        state["player"] = torch.where(is_bar | is_position, -1, state["player"])
+        state["player"] = torch.where(is_position | restarts, -1, state["player"])
         state["player"] = torch.where(kind == Kind.Program, number, state["player"])
         state["last"] = kind
+        is_past = kind == Kind.Past  # the music before bars that are made anew starts
+        for name, value in self.INITIAL.items():
+            state[name] = torch.where(is_past, torch.full_like(state[name], value), state[name])
+
+
+class ScriptedGrammar(Grammar):
+    """Grammar of bars of which a part is given: the given ids come, and free ones between them.
+
+    grammar: of the free ids. script: ids of the given parts, each from Bar to New. free: whether
+    each id may come in free parts, bool [V]. A free part ends with the Bar of the next given part,
+    the last one with END.
+    """
+
+    def __init__(
+        self, grammar: RemiGrammar, script: Sequence[int], free: NDArray[np.bool_]
+    ) -> None:
+        super().__init__(grammar.n_prompt)
+        self.grammar = grammar
+        kind = grammar.tables["kind"]
+        zeros = torch.zeros_like(grammar.state["now"])
+        self.n_given = len(script)
+        self.tables = {
+            "kind": kind,
+            "script": torch.tensor([*script, 0]),
+            "free": torch.from_numpy(free) | (kind == Kind.Bar) | (kind == Kind.EOS),
+        }
+        self.state = {"place": zeros, "is_free": zeros.bool()}
+
+    def __call__(self, values: Tensor) -> Tensor:
+        self.inner = self.grammar(values)  # [B, V]
+        return super().__call__(values)
+
+    def read(self, token: Tensor, *, new: bool) -> None:
+        if not new:
+            return
+        state, kind = self.state, self.tables["kind"][token]  # [B]
+        resumes = state["is_free"] & (kind == Kind.Bar)
+        state["place"] = state["place"] + (~state["is_free"] | resumes)
+        state["is_free"] = (state["is_free"] & ~resumes) | (kind == Kind.New)
+
+    def forbidden(self) -> Tensor:
+        kind, place = self.tables["kind"], self.state["place"]
+        given = self.tables["script"][place]  # [B]
+        forced = torch.arange(len(kind), device=kind.device) != given[:, None]  # [B, V]
+        is_last = (place >= self.n_given)[:, None]
+        other_end = torch.where(is_last, kind == Kind.Bar, kind == Kind.EOS)  # [B, V]
+        free = self.inner | ~self.tables["free"] | other_end
+        return torch.where(self.state["is_free"][:, None], free, forced)

@@ -1,0 +1,135 @@
+"""Options of the frame of new music: bars, tempo, meter, key and chords, and what they mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from triptych.domains.music.constraints import ACCIDENTALS, SEMITONES
+from triptych.domains.music.tokenizers.chords import chord_index
+from triptych.errors import UserError
+from triptych.types import Checked, PositiveFloat, PositiveInt
+
+if TYPE_CHECKING:
+    from triptych.domains.music.notes import Score
+
+BLANK_TICKS = 480
+"""Ticks of a quarter of a piece without notes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameOptions(Checked):
+    """Frame of new music; that of a given file, a primer and a melody comes from the file."""
+
+    bars: PositiveInt | None = None
+    """Number of bars of a new piece; null for seconds or length."""
+    tempo: PositiveFloat | None = None
+    """Quarter notes per minute of a new piece; null for the model's choice."""
+    meter: str | None = None
+    """Time signature of a new piece, such as 3/4; null for the model's choice."""
+    key: str | None = None
+    """Key of a new piece, such as G:major or C#:minor, for models that were trained with keys; null
+    for the model's choice."""
+    chords: str | None = None
+    """Chords of a new or given piece for models that were trained with chords: one for each bar, as
+    "C:maj G:7 A:min F:maj", or bars of several as "C G | Am F"; they are repeated up to the last
+    bar. null for those of the given file, or none."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.meter is not None and _meter(self.meter) is None:
+            raise ValueError(
+                f"meter is {self.meter!r}; expected a time signature such as 3/4 or 6/8, whose "
+                "denominator is 1, 2, 4, 8, 16 or 32"
+            )
+        if self.key is not None:
+            signature_of(self.key)
+        if self.chords is not None:
+            chord_bars(self.chords)
+
+    def check_conditions(self, known: Sequence[str], name: str) -> None:
+        """Raise UserError for a condition that a model does not know.
+
+        known: names of those it knows. name: of its tokenizer.
+        """
+        for field in fields(FrameOptions):
+            if getattr(self, field.name) is not None and field.name not in known:
+                raise UserError(
+                    f"{field.name} cannot be given to this model, whose music is written as {name} "
+                    f"without it; it knows {', '.join(known)}"
+                )
+
+    def blank(self) -> Score | None:
+        """Return a piece of this frame without notes; None where nothing is asked for."""
+        from triptych.domains.music.notes import Notes, Score
+
+        n_bars = self.bars
+        if self.chords is not None:
+            n_bars = n_bars or len(chord_bars(self.chords))
+        if (n_bars, self.tempo, self.meter, self.key) == (None,) * 4:
+            return None
+        count, unit = _meter(self.meter or "4/4") or (4, 4)
+        last = (n_bars or 0) * 4 * count * BLANK_TICKS // unit
+        score = Score(
+            "the piece",
+            [],
+            Notes.of([]).with_times(lambda times: times.astype(int)),
+            BLANK_TICKS,
+            last,
+            [] if self.tempo is None else [(0, round(60e6 / self.tempo))],
+            [(0, count, unit)] if self.meter or n_bars else [],
+            [] if self.key is None else [(0, *signature_of(self.key))],
+        )
+        if self.chords is not None:
+            score = replace(score, chords=chords_at(self.chords, score.bars().tolist()))
+        return score
+
+
+def _meter(text: str) -> tuple[int, int] | None:
+    found = re.fullmatch(r"\s*(\d{1,3})\s*/\s*(1|2|4|8|16|32)\s*", text)
+    if found is None or not 0 < int(found[1]) < 256:
+        return None
+    return int(found[1]), int(found[2])
+
+
+def signature_of(key: str) -> tuple[int, bool]:
+    """Return sharps, flats below zero, and whether it is minor, of a key such as Bb:minor.
+
+    Raises ValueError for other texts.
+    """
+    tonic, _, mode = key.strip().partition(":")
+    letter, accidental = tonic[:1].upper(), tonic[1:]
+    if letter not in SEMITONES or accidental not in ACCIDENTALS or mode not in ("major", "minor"):
+        raise ValueError(
+            f"key is {key!r}; expected a note from A to G, perhaps with # or b, a colon, and major "
+            "or minor, such as G:major"
+        )
+    sharps = "FCGDAEB".index(letter) - 1 + 7 * ACCIDENTALS[accidental] - 3 * (mode == "minor")
+    return sharps - 12 * (sharps > 7) + 12 * (sharps < -7), mode == "minor"
+
+
+def chord_bars(text: str) -> list[list[str]]:
+    """Return the chord symbols of each bar of `FrameOptions.chords`; ValueError for other texts."""
+    bars = text.strip().strip("|").split("|") if "|" in text else text.split()
+    chords = [bar.split() for bar in bars]
+    wrong = [symbol for bar in chords for symbol in bar if chord_index(symbol) is None]
+    if wrong or not any(chords):
+        raise ValueError(
+            f"chords has {wrong[0] if wrong else text!r}; expected symbols such as C:maj, F#:min7, "
+            "Bb7 or N for none, one for each bar, or bars of several between |"
+        )
+    return chords
+
+
+def chords_at(text: str, bars: Sequence[int]) -> list[tuple[int, str]]:
+    """Return chords as `Score.chords`, repeated to the end; bars: starts and end, in ticks."""
+    written = chord_bars(text)
+    return [
+        (start + (stop - start) * place // len(symbols), symbol)
+        for number, (start, stop) in enumerate(pairwise(bars))
+        for symbols in [written[number % len(written)]]
+        for place, symbol in enumerate(symbols)
+    ]

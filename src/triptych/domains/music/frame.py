@@ -1,0 +1,215 @@
+"""The frame of a given file in what is made for it, and what is new in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triptych.domains.music.notes import DRUMS, Ids, Notes, Score
+from triptych.errors import UserError
+from triptych.files.piano_roll import IsKept
+
+FRAME = ("tempos", "time_signatures", "key_signatures", "chords")
+"""Fields of a score that hold its frame, lists of (tick, ...)."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A piece that was made for a given one, or from nothing."""
+
+    score: Score
+    is_new: NDArray[np.bool_]
+    """Of each note, bool [N]."""
+
+    @classmethod
+    def of(cls, score: Score) -> Made:
+        """Return a piece without given notes."""
+        return cls(score, np.ones(len(score.notes), dtype=bool))
+
+    def only_new(self) -> Made:
+        """Return the new notes alone, with the parts that play them."""
+        return Made.of(without_rests(replace(self.score, notes=self.score.notes[self.is_new])))
+
+    @property
+    def is_kept(self) -> IsKept | None:
+        """Return what tells the given notes of the parts; None where all notes are new."""
+        if self.is_new.all():
+            return None
+        notes = self.score.notes_in_seconds
+        kept = {
+            (part, round(onset, 4)) for part, onset in notes[~self.is_new].rows("part", "onset")
+        }
+        return lambda part, seconds: (part, round(seconds, 4)) in kept
+
+
+def without_rests(score: Score) -> Score:
+    """Return a score without the parts that have no notes."""
+    playing = np.unique(score.notes.part)
+    parts = [score.parts[number] for number in playing.tolist()]
+    part = np.searchsorted(playing, score.notes.part)
+    return replace(score, parts=parts, notes=replace(score.notes, part=part))
+
+
+def cut(score: Score, end: int) -> Score:
+    """Return a score up to a tick; notes that last longer end there."""
+    notes = score.notes[score.notes.onset < end]
+    notes = replace(notes, release=np.minimum(notes.release, end))
+    frame: dict[str, Any] = {
+        name: [change for change in getattr(score, name) if change[0] < end] for name in FRAME
+    }
+    return replace(score, notes=notes, last_tick=min(end, score.last_tick), **frame)
+
+
+def transpose(score: Score, semitones: int) -> Score:
+    """Return a score with all notes but drums moved; key signatures and chord symbols stay."""
+    notes = score.notes
+    pitch = np.where(notes.program == DRUMS, notes.pitch, notes.pitch + semitones)
+    if len(pitch) and not 0 <= pitch.min() <= pitch.max() <= 127:
+        raise UserError(
+            f"{score.name} has pitches from {notes.pitched.pitch.min()} to "
+            f"{notes.pitched.pitch.max()}; transposed by {semitones} some are no MIDI pitches"
+        )
+    return replace(score, notes=replace(notes, pitch=pitch))
+
+
+def octaves_into(low: int, high: int, lowest: int, highest: int) -> int:
+    """Return the shortest way of pitches low to high by octaves into a range, in semitones.
+
+    0 where none fits.
+    """
+    ways = sorted(range(-120, 121, 12), key=abs)
+    fits = (way for way in ways if lowest <= low + way and high + way <= highest)
+    return next(fits, 0)
+
+
+def continued(given: Score, new: Score, end: int) -> Score:
+    """Return a given piece with what a new one says of tempos, meters, keys and chords after `end`.
+
+    end: tick of the new piece, whose times are quarters as those of the given one.
+    """
+    changes: dict[str, Any] = {}
+    for name in FRAME:
+        later = [
+            (round(at * given.ticks_per_quarter / new.ticks_per_quarter), *what)
+            for at, *what in getattr(new, name)
+            if at >= end and at > 0
+        ]
+        changes[name] = [*getattr(given, name), *later]
+    return replace(given, **changes)
+
+
+def put_into(
+    given: Score,
+    kept: NDArray[np.bool_],
+    new: Score,
+    owners: dict[str, int],
+    *,
+    by_seconds: bool = False,
+    order: Sequence[str] = (),
+) -> Made:
+    """Return kept notes of a given piece and the notes of a new one, in the frame of the given.
+
+    kept: of the given notes, bool [N]. owners: by name of a part of the new piece the given part
+    that plays it; other parts are added. by_seconds: whether the times of the new piece are those
+    of a clock; otherwise both count quarters. order: names of new parts that stand in this order.
+    """
+    if by_seconds:
+        notes = new.notes_in_seconds.with_times(given.ticks)
+    else:
+        scale = given.ticks_per_quarter / new.ticks_per_quarter
+        notes = new.notes.with_times(lambda times: np.rint(times * scale).astype(np.int64))
+    parts = list(given.parts)
+    numbers = []
+    for part in new.parts:
+        number = owners.get(part.name)
+        if number is None:
+            number = len(parts)
+            parts.append(part)
+        elif not parts[number].name:
+            parts[number] = replace(parts[number], name=part.name)
+        numbers.append(number)
+    programs = dict(given.notes.rows("part", "program"))
+    player = np.array([*numbers, 0], dtype=np.int64)[notes.part]
+    own = np.array([programs.get(number, -2) for number in player.tolist()], dtype=np.int64)
+    notes = replace(notes, part=player, program=np.where(own == -2, notes.program, own))
+    notes = replace(notes, release=np.maximum(notes.release, notes.onset + 1))
+    old = given.notes[kept]
+    every = joined(old, notes)
+    is_new = np.repeat([False, True], [len(old), len(notes)])
+    if order:  # such as voices, from the highest
+        places = [
+            min(
+                (order.index(n) for n, own in owners.items() if own == number and n in order),
+                default=len(order),
+            )
+            for number in range(len(given.parts))
+        ]
+        places += [order.index(part.name) if part.name in order else len(order)
+                   for part in parts[len(given.parts):]]  # fmt: skip
+        rank = np.argsort(places, kind="stable")
+        parts = [parts[number] for number in rank.tolist()]
+        every = replace(every, part=np.argsort(rank)[every.part])
+    columns = ("part", "onset", "release", "pitch")
+    rows = np.lexsort([getattr(every, name) for name in reversed(columns)])
+    end = max(given.last_tick if kept.any() else 0, int(every.release.max(initial=0)))
+    score = replace(given, parts=parts, notes=every[rows], last_tick=end)
+    playing = np.unique(score.notes.part)
+    pedals = [replace(p, pedal=[m for m in p.pedal if m[0] < end]) for p in parts]
+    score = without_rests(replace(score, parts=pedals)) if len(playing) else score
+    return Made(score, is_new[rows])
+
+
+def joined(first: Notes, second: Notes) -> Notes:
+    """Return the notes of two tables, those of the first one before those of the second."""
+    return Notes(
+        *(
+            np.concatenate([getattr(first, name), getattr(second, name)])
+            for name in ("pitch", "onset", "release", "velocity", "part", "program")
+        )
+    )
+
+
+def chosen_cells(
+    bars: Ids, names: Sequence[str], keep: str | None, fill: str | None, name: str
+) -> NDArray[np.bool_]:
+    """Return which parts of which bars are made anew, bool [bars, names].
+
+    bars: of `Score.bars`. names: of parts or voices. keep names what is kept: bars, parts, or both,
+    as soprano,bars:1-4 or track:Piano; fill names what is made anew: parts, bars, or parts in bars,
+    as bars:5-8,track:Drums. name: of the piece. Raises UserError for bars and parts that it lacks,
+    and where nothing is left to make.
+    """
+    n_bars = len(bars) - 1
+    option, text = ("fill", fill) if fill is not None else ("keep", keep or "")
+    in_bars, in_parts = np.zeros(n_bars, dtype=bool), np.zeros(len(names), dtype=bool)
+    lower = [part.lower() for part in names]
+    for word in (word.strip() for word in text.split(",")):
+        if span := re.fullmatch(r"bars:(\d+)(?:-(\d+))?", word.lower()):
+            first, last = int(span[1]), int(span[2] or span[1])
+            if not 1 <= first <= last <= n_bars:
+                raise UserError(
+                    f"{option} names {word!r}; expected bars from 1 to {n_bars}, those of {name}"
+                )
+            in_bars[first - 1 : last] = True
+            continue
+        track = word.lower().removeprefix("track:").strip()
+        if track.isdigit() and 1 <= int(track) <= len(names):
+            in_parts[int(track) - 1] = True
+        elif track in lower:
+            in_parts[[part == track for part in lower]] = True
+        else:
+            raise UserError(
+                f"{option} names {word!r}; expected {', '.join(lower)}, or bars such as bars:1-4"
+            )
+    if fill is None:
+        new = ~(in_bars[:, None] | in_parts)
+    else:
+        new = (in_bars | ~in_bars.any())[:, None] & (in_parts | ~in_parts.any())
+    if not new.any():
+        raise UserError(f"{option} is {text!r}: nothing of {name} is left to sample")
+    return new

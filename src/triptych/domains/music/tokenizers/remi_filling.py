@@ -1,0 +1,230 @@
+"""Bars that are made anew between others, written as `RemiTokenizer` describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from triptych.domains.music.frame import Made, chosen_cells, put_into
+from triptych.domains.music.notes import Ids, Score
+from triptych.domains.music.tokenizers.base import FillPart
+from triptych.domains.music.tokenizers.remi_bars import (
+    CHORD,
+    TEMPO,
+    Bar,
+    Item,
+    bars_of,
+    items_written,
+    read_bars,
+    score_of,
+    written,
+)
+from triptych.domains.music.tokenizers.remi_grammar import NOTE_KINDS, Kind, ScriptedGrammar
+from triptych.errors import UserError
+
+if TYPE_CHECKING:
+    from triptych.domains.music.tokenizers.remi import RemiTokenizer
+
+MOST_BARS = 8
+"""Bars that are made anew at a time."""
+TOKENS_OF_AN_EMPTY_BAR = 64
+
+
+def example(tokenizer: RemiTokenizer, ids: Ids, generator: torch.Generator) -> Ids:
+    """Return a crop of a piece with some of its bars written as bars that are made anew.
+
+    The bars, the instruments that are new in them, and whether chords are told are drawn. A crop
+    without two whole bars with notes comes back as it is.
+    """
+
+    def draw(stop: int) -> int:
+        return int(torch.randint(stop, (), generator=generator))
+
+    begins = np.flatnonzero(tokenizer.meaning.kind[ids] == Kind.Bar)
+    ended = bool(len(ids)) and int(ids[-1]) == tokenizer.end
+    if len(begins) < 3:
+        return ids
+    bars = read_bars(tokenizer, ids[begins[0] : None if ended else begins[-1]])
+    count = 1 + draw(min(MOST_BARS, len(bars)))
+    first = draw(len(bars) - count + 1)
+    region = bars[first : first + count]
+    players = sorted({item.player for bar in region for item in bar.items if item.player >= 0})
+    if not players:
+        return ids
+    new = set(players)
+    if draw(2):
+        new = {player for player in players if draw(2)} or {players[draw(len(players))]}
+    before, after = bars[:first], bars[first + count :]
+    region = _with_state(region, before)
+    if not draw(2):
+        region = [Bar(bar.head, tuple(i for i in bar.items if i.player != CHORD)) for bar in region]
+    answer = [*script_of(tokenizer, region, [new] * count, with_new=True), tokenizer.end]
+    longest = len(ids)
+    while True:
+        written = [*prompt_of(tokenizer, before, after, ended=ended), *answer]
+        if len(written) <= longest or not (before or after):
+            return np.array(written[:longest], dtype=np.int64)
+        if len(after) > len(before):
+            after, ended = after[:-1], False
+        else:
+            before = before[1:]
+
+
+def prompt_of(
+    tokenizer: RemiTokenizer, before: Sequence[Bar], after: Sequence[Bar], *, ended: bool
+) -> list[int]:
+    """Return the ids before the bars that are made anew; ended: the piece ends after `after`."""
+    fill, past = (tokenizer.symbols.index(name) for name in ("Fill", "Past"))
+    end = [tokenizer.end] * ended
+    return [fill, *written(tokenizer, after), *end, past, *written(tokenizer, before)]
+
+
+def script_of(
+    tokenizer: RemiTokenizer, bars: Sequence[Bar], new: Sequence[set[int]], *, with_new: bool
+) -> list[int]:
+    """Return what is kept of bars, and New after each; with_new: and what the new players play."""
+    bar_id, new_id = (tokenizer.symbols.index(name) for name in ("Bar", "New"))
+    ids: list[int] = []
+    for bar, players in zip(bars, new, strict=True):
+        kept = [item for item in bar.items if item.player not in players]
+        ids += [bar_id, *bar.head, *items_written(tokenizer, kept), new_id]
+        if with_new:
+            ids += items_written(tokenizer, bar.only(players).items)
+    return ids
+
+
+def fill(
+    tokenizer: RemiTokenizer,
+    score: Score,
+    keep: str | None,
+    fill: str | None,
+    sample: Callable[[FillPart], Ids],
+    *,
+    window: int,
+) -> Made:
+    """Return a piece of which some bars or parts are made anew by `sample`, see `FillPart`.
+
+    keep, fill: as in `chosen_cells`; fill may also name an instrument of the model that the piece
+    lacks. window: length of the model's window in tokens.
+    """
+    cells, new = _new_players(tokenizer, score, keep, fill)
+    bars = bars_of(tokenizer, score, to_end=True)
+    lines = score.bars()
+    per = tokenizer.positions_per_quarter / score.ticks_per_quarter
+    lengths = [int(tokenizer.meaning.number[bar.head[0]]) for bar in bars]
+    begins = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    of_bar = np.searchsorted(np.rint(lines * per), begins, side="right") - 1  # of the score's bars
+    players = [new[place] for place in of_bar.clip(max=len(new) - 1).tolist()]
+    made = list(bars)
+    sizes = [len(written(tokenizer, [bar])) for bar in bars]
+    usual = int(np.mean([n for n, bar in zip(sizes, bars, strict=True) if _plays(bar)] or [0]))
+    sizes = [max(size, usual, TOKENS_OF_AN_EMPTY_BAR) for size in sizes]
+    for first, stop in _parts(players, sizes, window // 2):
+        own = players[first:stop]
+        region = _with_state(made[first:stop], made[:first])
+        room = window - sum(sizes[first:stop]) * 5 // 4
+        after, before = made[stop:], made[:first]
+        ended = True
+        while len(prompt := prompt_of(tokenizer, before, after, ended=ended)) > max(8, room):
+            if len(after) >= len(before):
+                after, ended = after[:-1], False
+            else:
+                before = before[1:]
+        script = script_of(tokenizer, region, own, with_new=False)
+        every = {player for some in own for player in some}
+        answer = [*script_of(tokenizer, region, own, with_new=True), tokenizer.end]
+        ids = sample(
+            FillPart(
+                np.array(prompt, dtype=np.int64),
+                partial(_grammar, tokenizer, script, every),
+                np.array(answer, dtype=np.int64),
+                written(tokenizer, region),
+                written(tokenizer, made[:first]),
+            )
+        )
+        read = read_bars(tokenizer, ids)[: len(region)]
+        for place, bar in enumerate(read, start=first):
+            ours = bar.only(players[place]).items
+            old = [item for item in made[place].items if item.player not in players[place]]
+            made[place] = Bar(made[place].head, tuple(sorted([*old, *ours])))
+    fresh = [
+        Bar(bar.head, tuple(item for item in bar.items if item.player in who))
+        for bar, who in zip(made, players, strict=True)
+    ]
+    onset_bar = np.searchsorted(lines, score.notes.onset, side="right") - 1
+    kept = ~cells[onset_bar.clip(max=len(cells) - 1), score.notes.part]
+    return put_into(score, kept, score_of(tokenizer, fresh), tokenizer.owners(score))
+
+
+def _new_players(
+    tokenizer: RemiTokenizer, score: Score, keep: str | None, fill: str | None
+) -> tuple[NDArray[np.bool_], list[set[int]]]:
+    """Return the cells of bars and parts that are made anew, and the players of each bar."""
+    names = [part.name or f"track {number}" for number, part in enumerate(score.parts, start=1)]
+    lower = [name.lower() for name in names]
+    others = [name for name in tokenizer.ensemble.names if name not in lower]
+    words = {word.strip().lower().removeprefix("track:") for word in (fill or "").split(",")}
+    cells = chosen_cells(score.bars(), [*names, *others], keep, fill, score.name)
+    assigned = tokenizer.ensemble.assign(score)
+    players_of = [
+        {*assigned[score.notes.part == part].tolist()} - {-1} for part in range(len(names))
+    ]
+    missing = [name for name, own in zip(names, players_of, strict=True) if not own]
+    if missing and len(missing) == len(names):
+        raise UserError(f"{score.name} has no instrument of this model")
+    kept_parts = [n for n, own in enumerate(players_of) if not own]
+    cells[:, kept_parts] = False  # the model does not play them
+    for place, name in enumerate(others, start=len(names)):
+        cells[:, place] &= name in words or not names
+    players_of += [{tokenizer.ensemble.names.index(name)} for name in others]
+    new = [
+        set[int]().union(*(players_of[n] for n in np.flatnonzero(row).tolist())) for row in cells
+    ]
+    return cells, new
+
+
+def _plays(bar: Bar) -> bool:
+    return any(item.player >= 0 for item in bar.items)
+
+
+def _parts(players: Sequence[set[int]], sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
+    """Return first and last bar plus one of each part that is made at a time."""
+    parts = []
+    for is_new, run in groupby(range(len(players)), key=lambda n: bool(players[n])):
+        bars = list(run)
+        while is_new and bars:
+            count = 1
+            while (
+                count < min(len(bars), MOST_BARS)
+                and sum(sizes[n] for n in bars[: count + 1]) <= most
+            ):
+                count += 1
+            parts.append((bars[0], bars[0] + count))
+            bars = bars[count:]
+    return parts
+
+
+def _with_state(region: Sequence[Bar], before: Sequence[Bar]) -> list[Bar]:
+    """Return bars that say the tempo and the chord in force at their start."""
+    first = region[0]
+    for player in (TEMPO, CHORD):
+        said = [item.ids for bar in before for item in bar.items if item.player == player]
+        if said and not any(i.player == player and i.position == 0 for i in first.items):
+            first = Bar(first.head, (Item(0, player, 0, said[-1]), *first.items))
+    return [first, *region[1:]]
+
+
+def _grammar(
+    tokenizer: RemiTokenizer, script: Sequence[int], players: set[int], n_prompt: int
+) -> ScriptedGrammar:
+    meaning = tokenizer.meaning
+    others = (meaning.kind == Kind.Program) & ~np.isin(meaning.number, sorted(players))
+    free = np.isin(meaning.kind, NOTE_KINDS) & ~others
+    grammar = tokenizer.grammar(1, seconds=None, n_prompt=n_prompt)
+    return ScriptedGrammar(grammar, script, free)

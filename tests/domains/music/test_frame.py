@@ -1,0 +1,248 @@
+"""What is made for a given file has its tempos, meter, key, parts and notes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tiny_music import Chorales, Performances, tiny_model
+
+from triptych.domains.music.conditions import FrameOptions, chords_at, signature_of
+from triptych.domains.music.frame import chosen_cells, cut, octaves_into, transpose
+from triptych.domains.music.inference import MusicModel
+from triptych.domains.music.midi import midi_bytes, midi_file, parse_midi
+from triptych.domains.music.notes import DRUMS, Notes, Part, Score
+from triptych.domains.music.tokenizers.remi import RemiTokenizer
+from triptych.domains.music.tokenizers.voices import read_voices
+from triptych.errors import UserError
+
+Line = Sequence[tuple[float, float, int]]
+"""Onset and release in quarters, and pitch."""
+
+
+def score_of(
+    parts: Sequence[tuple[str, int, Line]],
+    *,
+    meters: Sequence[tuple[float, int, int]] = ((0, 4, 4),),
+    tempo: float = 90,
+    key: tuple[int, bool] | None = None,
+) -> Score:
+    """A score of 480 ticks in a quarter; parts: name, program and notes."""
+    rows = [
+        (pitch, round(480 * onset), round(480 * release), 80, number, program)
+        for number, (_, program, line) in enumerate(parts)
+        for onset, release, pitch in line
+    ]
+    notes = Notes.of(rows).with_times(lambda times: times.astype(np.int64))
+    return Score(
+        "own.mid",
+        [Part(name, program == DRUMS) for name, program, _ in parts],
+        notes.sorted("part", "onset", "release", "pitch"),
+        480,
+        int(notes.release.max()),
+        [(0, round(60e6 / tempo))],
+        [(round(480 * at), count, unit) for at, count, unit in meters],
+        [] if key is None else [(0, *key)],
+    )
+
+
+def quarters(score: Score, part: int) -> list[tuple[float, float, int]]:
+    notes = score.notes[score.notes.part == part]
+    unit = score.ticks_per_quarter
+    return [(a / unit, b / unit, p) for a, b, p in notes.rows("onset", "release", "pitch")]
+
+
+JIG: Line = [(0, 0.5, 66), (0.5, 1.5, 69), (1.5, 2, 71), (2, 3.5, 69), (3.5, 5, 66), (5, 6.5, 62)]
+"""Of 6/8 bars after a pickup of an eighth."""
+JIG_SCORE = score_of(
+    [("Fiddle", 40, JIG)], meters=((0, 1, 8), (0.5, 6, 8)), tempo=84, key=(2, False)
+)
+CHOIR = tiny_model(Chorales(), length=128, overlap=64)
+PIANIST = tiny_model(Performances(), length=120, overlap=40)
+
+
+def same_frame(made: Score, given: Score) -> bool:
+    """Whether a written and read piece has the tempos, meters and keys of another one."""
+    again = parse_midi(midi_bytes(made), name="again")
+    unit = again.ticks_per_quarter / given.ticks_per_quarter
+    names = ("tempos", "time_signatures", "key_signatures")
+    return all(
+        [(at / unit, *what) for at, *what in getattr(again, name)]
+        == [(at, *what) for at, *what in getattr(given, name)]
+        for name in names
+    )
+
+
+def test_bars_are_those_of_the_file() -> None:
+    assert (JIG_SCORE.bars() / 480).tolist() == [0, 0.5, 3.5, 6.5]
+    off = score_of([("", 0, [(0, 9, 60)])], meters=((0, 3, 4), (4, 2, 4)))
+    assert (off.bars() / 480).tolist() == [0, 3, 4, 6, 8, 10]
+
+
+def test_a_jig_is_harmonised_in_its_frame() -> None:
+    made = CHOIR.completed(JIG_SCORE, "soprano", particles=2)[0]
+    assert same_frame(made.score, JIG_SCORE)
+    assert quarters(made.score, 0) == list(JIG)
+    assert made.score.parts[0].name == "Fiddle"
+    assert set(made.score.notes.program[made.score.notes.part == 0].tolist()) == {40}
+    assert not made.is_new[made.score.notes.part == 0].any()
+    alone = made.only_new()
+    assert [part.name for part in alone.score.parts] == ["Alto", "Tenor", "Bass"]
+
+
+def test_bars_of_the_file_are_kept() -> None:
+    made = CHOIR.completed(JIG_SCORE, "bars:2", particles=2)[0]
+    kept = made.score.notes[~made.is_new]
+    assert (kept.onset / 480).tolist() == [0.5, 1.5, 2]
+    assert made.score.bars().tolist() == JIG_SCORE.bars().tolist()
+
+
+@pytest.mark.parametrize("model", [CHOIR, PIANIST])
+def test_a_primer_comes_back_and_new_notes_begin_after_it(model: MusicModel) -> None:
+    hymn = score_of(
+        [("Oboe", 68, [(0, 1, 67), (1, 2, 67), (2, 3, 67), (3, 4, 69)])],
+        meters=((0, 3, 4),), tempo=96, key=(-1, True),
+    )  # fmt: skip
+    hymn = replace(hymn, last_tick=6 * 480)  # a rest that fills its second bar
+    for seed in (1, 2):
+        made = model.sampled(1, primer=hymn, seconds=2.0, seed=seed)[0]
+        assert same_frame(made.score, hymn)
+        old, new = made.score.notes[~made.is_new], made.score.notes[made.is_new]
+        assert old.onset.tolist() == hymn.notes.onset.tolist()
+        assert old.release.tolist() == hymn.notes.release.tolist()
+        assert set(old.program.tolist()) == {68}
+        assert new.onset.min() >= 6 * 480
+        assert made.score.seconds([made.score.last_tick])[0] <= hymn.duration + 2.0 + 1e-3
+
+
+def test_a_primer_is_cut_to_its_first_bars() -> None:
+    made = CHOIR.sampled(1, primer=JIG_SCORE, primer_bars=2, length=8)[0]
+    old, new = made.score.notes[~made.is_new], made.score.notes[made.is_new]
+    assert old.pitch.tolist() == [66, 69, 71, 69]
+    assert old.release.max() == new.onset.min() == 3.5 * 480
+
+
+def test_a_new_piece_has_the_asked_frame() -> None:
+    frame = FrameOptions(bars=3, tempo=72, meter="3/4")
+    for model in (CHOIR, PIANIST):
+        made = model.sampled(1, frame=frame)[0]
+        assert [round(60e6 / tempo) for _, tempo in made.score.tempos] == [72]
+        assert made.score.time_signatures == [(0, 3, 4)]
+        assert made.score.last_tick <= 9 * made.score.ticks_per_quarter
+    assert CHOIR.sampled(1, frame=frame)[0].score.notes.release.max() == 9 * 480
+    with pytest.raises(UserError, match=r"chords cannot.*bars, tempo, meter"):
+        CHOIR.sampled(1, frame=FrameOptions(chords="C G"))
+
+
+def test_no_channel_has_two_programs() -> None:
+    band = score_of([(f"part {n}", 8 * n % 128, [(0, 1, 60)]) for n in range(20)])
+    programs: dict[tuple[int, int], set[int]] = {}
+    for track in midi_file(band).tracks[1:]:
+        port = next((m.port for m in track if m.type == "midi_port"), 0)
+        for message in track:
+            if message.type == "program_change":
+                programs.setdefault((port, message.channel), set()).add(message.program)
+    assert max(map(len, programs.values())) == 1
+    assert 9 not in {channel for _, channel in programs}
+    again = parse_midi(midi_bytes(band), name="again")
+    assert again.notes.program.tolist() == band.notes.program.tolist()
+
+
+SATB = [("Bass", 48), ("S", 72), ("Alto 1", 65), ("Ténor / Tenor", 57), ("Piano", 60)]
+
+
+def test_names_decide_before_height() -> None:
+    """The bass sings above the others; the piano is no voice."""
+    parts = [(name, 52, [(0, 2, pitch + 30 * (name == "Bass"))]) for name, pitch in SATB]
+    score = score_of(parts)
+    sung = read_voices(score).sung
+    assert score.notes.pitch[sung].tolist() == [[72, 65, 57, 78]] * 8
+
+
+def test_two_staves_have_two_voices_each() -> None:
+    """Alto and tenor cross; in the last quarter the women sing in unison."""
+    upper = [(0, 1, 72), (0, 1, 60), (1, 2, 71), (1, 2, 62), (2, 3, 67)]
+    lower = [(0, 1, 64), (0, 1, 48), (1, 2, 62), (1, 2, 50), (2, 3, 60), (2, 3, 52)]
+    score = score_of([("", 0, lower), ("", 0, upper)])
+    sung = read_voices(score).sung[::4]
+    assert score.notes.pitch[sung].tolist() == [
+        [72, 60, 64, 48], [71, 62, 62, 50], [67, 67, 60, 52],
+    ]  # fmt: skip
+
+
+def test_ornaments_and_legato_do_not_move_the_beat() -> None:
+    tune: Line = [(0, 1.1, 67), (1, 2.12, 69), (1.95, 2, 74), (2, 3, 72), (3.06, 4, 71)]
+    score = score_of([("Flute", 73, tune)])
+    sung = read_voices(score).sung[:, 0]
+    pitches = np.where(sung < 0, -1, score.notes.pitch[sung]).tolist()
+    assert pitches == [67] * 4 + [69] * 4 + [72] * 4 + [71] * 4
+
+
+def test_the_melody_is_found_by_name_and_can_be_named() -> None:
+    chords: Line = [(0, 4, 60), (0, 4, 64), (0, 4, 79)]
+    song = score_of([("Piano", 0, chords), ("Lead Vocal", 53, [(0, 2, 65), (2, 4, 67)])])
+    assert song.notes.pitch[read_voices(song).sung[:, 0]].tolist() == [65] * 8 + [67] * 8
+    made = CHOIR.completed(song, "soprano", particles=2, melody_track="1")[0]
+    assert 79 in made.score.notes[~made.is_new].pitch
+    with pytest.raises(UserError, match=r"no track 'oboe'.*1 'Piano', 2 'Lead Vocal'"):
+        CHOIR.completed(song, "soprano", melody_track="oboe")
+
+
+def test_a_melody_outside_the_range_is_offered_an_octave() -> None:
+    piccolo = score_of([("", 72, [(0, 1, 88), (1, 2, 91)])])
+    with pytest.raises(UserError, match=r"pitch 91.*--transpose -12"):
+        CHOIR.completed(piccolo, "soprano")
+    assert octaves_into(88, 91, 36, 81) == -12
+    made = CHOIR.completed(piccolo, "soprano", transpose="auto", particles=2)[0]
+    assert made.score.notes[~made.is_new].pitch.tolist() == [76, 79]
+    with pytest.raises(UserError, match="no MIDI pitches"):
+        transpose(piccolo, 60)
+
+
+def test_which_cells_are_made_anew() -> None:
+    bars, names = np.array([0, 4, 8, 12]), ["Piano", "Drums"]
+
+    def cells(keep: str | None, fill: str | None) -> list[list[int]]:
+        return chosen_cells(bars, names, keep, fill, "x").astype(int).tolist()
+
+    assert cells("bars:1-2", None) == [[0, 0], [0, 0], [1, 1]]
+    assert cells("track:drums,bars:1", None) == [[0, 0], [1, 0], [1, 0]]
+    assert cells(None, "bars:2") == [[0, 0], [1, 1], [0, 0]]
+    assert cells(None, "track:2") == [[0, 1], [0, 1], [0, 1]]
+    assert cells(None, "bars:2-3,Drums") == [[0, 0], [0, 1], [0, 1]]
+    for wrong in ("bars:4", "flute", "bars:1-3,piano,drums"):
+        with pytest.raises(UserError):
+            chosen_cells(bars, names, wrong, None, "x")
+
+
+def test_conditions_are_read() -> None:
+    assert signature_of("Bb:minor") == (-5, True)
+    assert signature_of("F#:major") == (6, False)
+    assert signature_of("G#:major") == (-4, False)  # as A flat
+    assert chords_at("C G", [0, 4, 8, 12]) == [(0, "C"), (4, "G"), (8, "C")]
+    assert chords_at("C:maj G7 | Am", [0, 4, 8]) == [(0, "C:maj"), (2, "G7"), (4, "Am")]
+    for wrong in ({"meter": "3/5"}, {"key": "H:major"}, {"chords": "C Hm"}, {"chords": " "}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            FrameOptions(**wrong)
+
+
+def test_a_piece_is_cut_with_its_frame() -> None:
+    part = cut(JIG_SCORE, 480)
+    assert (part.notes.release / 480).tolist() == [0.5, 1]
+    assert part.time_signatures == JIG_SCORE.time_signatures
+    assert part.last_tick == 480
+
+
+@pytest.mark.parametrize("meter", [(5, 4), (7, 8), (12, 16), (2, 2), (33, 4), (9, 32)])
+def test_all_meters_come_back(meter: tuple[int, int]) -> None:
+    """As they are, or as bars of their length; no note moves."""
+    line = [(n, n + 1, 60 + n % 5) for n in range(36)]
+    score = score_of([("", 0, line)], meters=((0, *meter),), tempo=132)
+    tokenizer = RemiTokenizer()
+    again = tokenizer.to_score(tokenizer.from_midi(score))
+    assert quarters(again, 0) == line
+    assert [tempo for _, tempo in again.tempos] == [round(60e6 / 132)]
+    if meter[0] < 13 and meter[1] < 32:
+        assert again.time_signatures == [(0, *meter)]
