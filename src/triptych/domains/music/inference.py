@@ -318,12 +318,16 @@ class MusicModel(MusicEvaluation):
         for index, made in enumerate(pieces):
             piece = made.only_new() if options.new_only else made
             name = f"piece-{index:02d}"
-            synthesiser = write_piece(piece.score, out.path / name, piece.is_kept)
+            has_bars = not self.tokenizer.by_seconds
+            synthesiser = write_piece(
+                piece.score, out.path / name, piece.is_kept, score_too=has_bars
+            )
             if options.self_similarity:
                 midi = pretty_midi_of(piece.score)
                 out.write(f"{name}{SIMILARITY}", self_similarity_png(midi, self.tokenizer))
         made_pieces = counted(options.count, "piece", "pieces")
-        return f"{made_pieces} (.mid, .wav, .png) in {out}; sound by {synthesiser}"
+        endings = ".mid, .wav, .png" + ", .musicxml" * (not self.tokenizer.by_seconds)
+        return f"{made_pieces} ({endings}) in {out}; sound by {synthesiser}"
 
     def write_attention(
         self, options: MusicAttentionOptions, out: OutputFolder, report: ProgressFactory
