@@ -114,7 +114,8 @@ class MusicSampleOptions(TranspositionOptions, SampleOptions, ConstraintOptions,
     """Sample pieces of music, also from given notes."""
 
     out: str
-    """Folder for one .mid, .wav and .png per piece; created if missing."""
+    """Folder for one .mid, .wav and .png per piece, and a .musicxml where the music has bars;
+    created if missing."""
     count: PositiveInt = 2
     """Number of pieces."""
     primer: str | None = None
@@ -181,7 +182,13 @@ class MusicSampleOptions(TranspositionOptions, SampleOptions, ConstraintOptions,
         return dict.fromkeys(("primer", "given", "melody"), "a MIDI file")
 
     def output_names(self) -> list[str]:
-        endings = [".mid", ".wav", ".png", *([SIMILARITY] if self.self_similarity else [])]
+        endings = [
+            ".mid",
+            ".wav",
+            ".png",
+            ".musicxml",
+            *([SIMILARITY] if self.self_similarity else []),
+        ]
         return [f"piece-{index:02d}{end}" for index in range(self.count) for end in endings]
 
 

@@ -57,20 +57,19 @@ class Instrument(NamedTuple):
     """MIDI pitch of its unpitched notes."""
 
 
-@dataclass
 class XmlPart:
     """One part of a score, and how its file writes notes at the measure that is read."""
 
-    name: str
-    instruments: dict[str | None, Instrument]
-    notes: list[XmlNote] = field(default_factory=list)
-    divisions: Fraction = Fraction(1)
-    """Units of a duration in a quarter."""
-    transposition: int = 0
-    """From the written to the sounding pitch, in semitones."""
+    def __init__(self, name: str, instruments: dict[str | None, Instrument]) -> None:
+        self.name, self.instruments = name, instruments
+        self.notes: list[XmlNote] = []
+        self.divisions = Fraction(1)
+        """Units of a duration in a quarter."""
+        self.transposition = 0
+        """From the written to the sounding pitch, in semitones."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Reading:
     """What is read of a score so far; times in quarters from the start."""
 

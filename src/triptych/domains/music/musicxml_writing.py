@@ -51,7 +51,7 @@ HEADER = (
 
 
 @dataclass
-class Frame:
+class _Frame:
     """What a bar says besides notes."""
 
     key: tuple[int, bool] | None = None
@@ -82,7 +82,7 @@ def musicxml_bytes(score: Score) -> bytes:
         is_wide = programs <= KEYBOARDS and low < OUTER[0] and high > OUTER[1]
         staves = two_staves(chords) if is_wide else [chords]
         parts.append(_part(number, bars, staves, programs, frame))
-        frame = [Frame(each.key) for each in frame]
+        frame = [_Frame(each.key) for each in frame]
     root = _element("score-partwise", listed, *parts, version="4.0")
     indent(root, " ")
     document: bytes = tostring(root, encoding="utf-8")
@@ -132,13 +132,13 @@ def _listed(number: int, name: str, sounds: list[tuple[int, int]]) -> Element:
     return _element("score-part", title, *instruments.values(), *midi.values(), id=f"P{number + 1}")
 
 
-def _frame(score: Score, ticks: Ids, bars: list[Bar]) -> list[Frame]:
+def _frame(score: Score, ticks: Ids, bars: list[Bar]) -> list[_Frame]:
     """Return keys, tempos and chord symbols by bar."""
-    frame, starts = [Frame() for _ in bars], [bar.start for bar in bars]
+    frame, starts = [_Frame() for _ in bars], [bar.start for bar in bars]
     events: list[tuple[Any, ...]] = [*score.key_signatures, *score.tempos, *score.chords]
     placed = snapped((tick for tick, *_ in events), ticks, bars, score.ticks_per_quarter)
 
-    def place(tick: int) -> tuple[Frame, Element]:
+    def place(tick: int) -> tuple[_Frame, Element]:
         bar = bisect_right(starts, placed[tick]) - 1
         return frame[bar], _element("offset", _units(placed[tick] - starts[bar]), sound="yes")
 
@@ -183,7 +183,7 @@ def _chords(notes: Notes, ticks: Ids, bars: list[Bar], unit: int) -> list[Chord]
 
 
 def _part(
-    number: int, bars: list[Bar], staves: list[list[Chord]], programs: set[int], frame: list[Frame]
+    number: int, bars: list[Bar], staves: list[list[Chord]], programs: set[int], frame: list[_Frame]
 ) -> Element:
     """Return the measures of a part."""
     voices = [[by_bar(voice, bars) for voice in voices_of(chords)] for chords in staves]

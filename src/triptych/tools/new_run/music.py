@@ -18,14 +18,9 @@ from triptych.domains.music.sources.midi_folder import (
     read_split_table,
     stored_files,
 )
-from triptych.domains.music.tokenizers.chorales import (
-    HIGHEST,
-    LOWEST,
-    N_VOICES,
-    STEPS_PER_QUARTER,
-    VOICES,
-)
+from triptych.domains.music.tokenizers.chorales import HIGHEST, LOWEST, VOICES
 from triptych.domains.music.tokenizers.instruments import program_names
+from triptych.domains.music.tokenizers.voices import N_VOICES, STEPS_PER_QUARTER
 from triptych.domains.options import NewRunOptions
 from triptych.errors import UserError
 from triptych.files.folders import named
