@@ -56,7 +56,7 @@ def generate(model: AutoregressiveModel, request: SampleRequest) -> Tensor:
     values[:, :n_prefix] = prefix
     finished = torch.zeros(batch, dtype=torch.bool, device=device)
     if end is not None:
-        finished = (prefix == end).any(1)
+        finished = (prefix[:, -1:] == end).any(1)  # an end may also stand inside a prompt
     # Inference mode costs less per operation. `values` was created outside it, so the result
     # is an ordinary tensor, which autograd accepts.
     inference = torch.inference_mode() if request.compiled is None else torch.no_grad()

@@ -2,57 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from tiny_music import Chorales, Performances, tiny_model
+from tiny_scores import Line, quarters, score_of
 
 from triptych.domains.music.conditions import FrameOptions, chords_at, signature_of
 from triptych.domains.music.frame import chosen_cells, cut, octaves_into, transpose
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.midi import midi_bytes, midi_file, parse_midi
-from triptych.domains.music.notes import DRUMS, Notes, Part, Score
+from triptych.domains.music.notes import Score
 from triptych.domains.music.tokenizers.remi import RemiTokenizer
 from triptych.domains.music.tokenizers.voices import read_voices
 from triptych.errors import UserError
-
-Line = Sequence[tuple[float, float, int]]
-"""Onset and release in quarters, and pitch."""
-
-
-def score_of(
-    parts: Sequence[tuple[str, int, Line]],
-    *,
-    meters: Sequence[tuple[float, int, int]] = ((0, 4, 4),),
-    tempo: float = 90,
-    key: tuple[int, bool] | None = None,
-) -> Score:
-    """A score of 480 ticks in a quarter; parts: name, program and notes."""
-    rows = [
-        (pitch, round(480 * onset), round(480 * release), 80, number, program)
-        for number, (_, program, line) in enumerate(parts)
-        for onset, release, pitch in line
-    ]
-    notes = Notes.of(rows).with_times(lambda times: times.astype(np.int64))
-    return Score(
-        "own.mid",
-        [Part(name, program == DRUMS) for name, program, _ in parts],
-        notes.sorted("part", "onset", "release", "pitch"),
-        480,
-        int(notes.release.max()),
-        [(0, round(60e6 / tempo))],
-        [(round(480 * at), count, unit) for at, count, unit in meters],
-        [] if key is None else [(0, *key)],
-    )
-
-
-def quarters(score: Score, part: int) -> list[tuple[float, float, int]]:
-    notes = score.notes[score.notes.part == part]
-    unit = score.ticks_per_quarter
-    return [(a / unit, b / unit, p) for a, b, p in notes.rows("onset", "release", "pitch")]
-
 
 JIG: Line = [(0, 0.5, 66), (0.5, 1.5, 69), (1.5, 2, 71), (2, 3.5, 69), (3.5, 5, 66), (5, 6.5, 62)]
 """Of 6/8 bars after a pickup of an eighth."""

@@ -182,9 +182,11 @@ def chosen_cells(
     bars: of `Score.bars`. names: of parts or voices. keep names what is kept: bars, parts, or both,
     as soprano,bars:1-4 or track:Piano; fill names what is made anew: parts, bars, or parts in bars,
     as bars:5-8,track:Drums. name: of the piece. Raises UserError for bars and parts that it lacks,
-    and where nothing is left to make.
+    and where nothing is left to make. Without both all is made anew.
     """
     n_bars = len(bars) - 1
+    if keep is fill is None:
+        return np.ones((n_bars, len(names)), dtype=bool)
     option, text = ("fill", fill) if fill is not None else ("keep", keep or "")
     in_bars, in_parts = np.zeros(n_bars, dtype=bool), np.zeros(len(names), dtype=bool)
     lower = [part.lower() for part in names]

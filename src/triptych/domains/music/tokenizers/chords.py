@@ -33,7 +33,7 @@ def chord_index(symbol: str) -> int | None:
 
     The bass after a slash and what stands in brackets are not kept.
     """
-    symbol = re.sub(r"\\(.*?\\)", "", symbol.strip())
+    symbol = re.sub(r"\(.*?\)", "", symbol.strip())
     if symbol in NO_CHORD:
         return 0
     parts = re.fullmatch(r"([A-Ga-g])(#|b|♯|♭)?:?(.*?)(/.*)?", symbol)

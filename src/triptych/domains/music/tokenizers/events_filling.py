@@ -69,14 +69,14 @@ def written(
     early = notes[onset < stop]
     release = np.minimum(early.release, stop / STEPS_PER_SECOND)
     events = KeyEvents.of(replace(early, release=release))
-    cut = int(np.searchsorted(events.step, start))
+    cut, last = np.searchsorted(events.step, [start, stop]).tolist()
     before = events[:cut].ids(until=start)
-    answer = np.append(events[cut:].ids(start=start, until=stop), END)
+    answer = np.append(events[cut:last].ids(start=start, until=stop), END)  # open notes end there
     after = KeyEvents.of(notes[onset >= stop]).ids(start=stop)
     wait = KeyEvents.of(notes[:0]).ids(until=stop - start)
     left = max(0, room - len(wait) - len(answer) - 3)
     n_after = min(len(after), max(left // 2, left - len(before)))
-    tail = [END] * (ended and n_after == len(after))
+    tail = np.full(int(ended and n_after == len(after)), END)
     before = before[max(0, len(before) - (left - n_after)) :]
     return np.concatenate([[FILL], wait, after[:n_after], tail, [PAST], before]), answer
 
