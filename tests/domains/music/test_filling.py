@@ -13,13 +13,14 @@ from tiny_scores import Line, quarters, score_of
 from triptych.domains.music.conditions import FrameOptions
 from triptych.domains.music.config import Config, DataConfig, ModelConfig
 from triptych.domains.music.inference import MusicModel
+from triptych.domains.music.metrics import score_filled
 from triptych.domains.music.notes import DRUMS, Ids, Score
 from triptych.domains.music.tokenizers.base import FillPart, MusicTokenizer
 from triptych.domains.music.tokenizers.chords import CHORDS, chord_index
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.music.tokenizers.key_events import END, notes_of, steps_of
 from triptych.domains.music.tokenizers.remi import RemiTokenizer
-from triptych.domains.music.tokenizers.remi_bars import read_bars
+from triptych.domains.music.tokenizers.remi_bars import read_bars, written
 from triptych.domains.music.tokenizers.remi_grammar import Kind
 from triptych.errors import UserError
 
@@ -226,3 +227,33 @@ def test_infilling_needs_ids_for_it() -> None:
         )
     with pytest.raises(UserError, match=r"remi.*infilling_share"):
         model_of(RemiTokenizer(("violin",)), 128).completed(WALTZ, fill="bars:1")
+
+
+def test_nats_of_bars_given_both_sides_and_given_the_past() -> None:
+    """Against the model's own pass over the two sequences, written here by hand."""
+    model = model_of(BAND, 512)
+    found = score_filled(model.model, model.settings, WALTZ, "bars:4")
+    bars = read_bars(BAND, BAND.from_midi(WALTZ))
+    assert found["notes"] == sum(item.player >= 0 for item in bars[3].items) == 7
+
+    def ids(text: str) -> list[int]:
+        return [BAND.symbols.index(word) for word in text.split()]
+
+    def nats(before: list[int], after: list[int], known: set[str]) -> float:
+        values = torch.tensor([before + after])
+        with torch.no_grad():
+            nll = model.full_model.nll(values)[0][len(before) :].double()
+        names = [BAND.symbols[token].partition("_")[0] for token in after]
+        return sum(float(n) for n, name in zip(nll, names, strict=True) if name not in known)
+
+    marks = {"Bar", "TimeSig", "Tempo", "Chord", "Key"}
+    past, future = written(BAND, bars[:3]).tolist(), written(BAND, bars[4:]).tolist()
+    bar = written(BAND, bars[3:4]).tolist()
+    assert found["past"] == pytest.approx(nats(past, bar, marks), rel=1e-5)
+    head = ids("Bar TimeSig_3/4 Position_0 Tempo_100 Chord_D:7 New")
+    free = BAND.symbols.index("Position_0")
+    notes = written(BAND, [bars[3].only({0, 1, 2})]).tolist()
+    notes = notes[notes.index(free) :]
+    given = [*ids("Fill"), *future, *ids("EOS Past"), *past, *head]
+    expected = nats(given, [*notes, BAND.end], {"EOS"})
+    assert found["both_sides"] == pytest.approx(expected, rel=1e-5)

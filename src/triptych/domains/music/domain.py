@@ -59,11 +59,17 @@ class MusicScoreRequest(DynamicScoreRequest):
     keep: str | None = None
     """Voices or bars of chorales that are given, such as soprano: reports the nats per note of the
     other notes given these, up to the length of a window; null for no such report."""
+    fill: str | None = None
+    """Bars and tracks that are made anew, such as bars:9-16: reports the nats per note of these
+    given both sides, and given their past alone, for models that were trained with
+    data.infilling_share; null for no such report."""
     particles: PositiveInt = 16
     """Copies of each piece that estimate the likelihood of the given notes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.keep is not None and self.fill is not None:
+            raise ValueError("fill and keep were both given; expected one of them")
         if self.sample_length is not None and not self.statistics:
             raise ValueError("sample_length is given without a number of samples as statistics")
 
@@ -102,6 +108,13 @@ class MusicEvaluateOptions(MusicScoreRequest, TranspositionOptions, EvaluateOpti
                 f"{given['particles']} particles:"
             )
             lines += [f"  {name:<8}{value:.4f}" for name, value in given["nats_per_note"].items()]
+        if self.fill is not None:
+            given = result["details"]["completion"]
+            lines.append(
+                f"nats per note of the {given['free_notes']} notes of {self.fill} in "
+                f"{given['pieces']} pieces, by what is known:"
+            )
+            lines += [f"  {name:<12}{value:.4f}" for name, value in given["nats_per_note"].items()]
         if self.statistics:
             from triptych.domains.music.comparison import text_lines
 

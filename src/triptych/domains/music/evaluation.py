@@ -18,24 +18,27 @@ from triptych.domains.base import TrainedModel
 from triptych.domains.music.comparison import NamedPiece, compare_with_training
 from triptych.domains.music.data import Batch, evaluation_batches
 from triptych.domains.music.domain import MusicEvaluateOptions, MusicScoreRequest
+from triptych.domains.music.frame import chosen_cells
 from triptych.domains.music.generation import sample_pieces
 from triptych.domains.music.metrics import (
     MusicScores,
     batch_sums,
     count_models,
     mean_by_position,
+    mean_of_filled,
+    score_filled,
     score_given,
     token_nll,
 )
 from triptych.domains.music.model import MusicSettings
-from triptych.domains.music.notes import Ids
+from triptych.domains.music.notes import Ids, Score
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.music.statistics import means_and_deviations, piece_statistics
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.synthetic import known_entropy
 from triptych.errors import UserError
-from triptych.files.splits import ALL, source_to_score
+from triptych.files.splits import ALL, source_to_score, warn_of_skipped
 from triptych.training.engine.devices import device_of, out_of_memory_advice
 from triptych.training.engine.evaluate import Evaluation, in_double, sum_scores
 from triptych.types import Progress, ProgressFactory
@@ -80,6 +83,8 @@ class MusicEvaluation(MusicScores, TrainedModel):
     def check_evaluation(self, options: MusicEvaluateOptions) -> None:
         if options.keep is not None:
             self._kept_tokens(options)
+        if options.fill is not None:
+            self._scores_to_fill(options)
         if options.statistics:
             self.check_melody()
         self.check_dynamic(options)
@@ -103,6 +108,13 @@ class MusicEvaluation(MusicScores, TrainedModel):
                 )
             asked = {name: getattr(options, name) for name in ("keep", "particles", "seed")}
             details["completion"] = asked | scores
+        if options.fill is not None:
+            wholes, filled = self._scores_to_fill(options), []
+            progress = report("pieces")
+            for number, score in enumerate(wholes, start=1):
+                filled.append(score_filled(self.model, self.settings, score, options.fill))
+                progress(number, len(wholes))
+            details["completion"] = {"fill": options.fill} | mean_of_filled(filled)
         if options.statistics:
             progress = report("sampled tokens", at_most=self.tokenizer.end is not None)
             with out_of_memory_advice("lower --statistics or --sample_length"):
@@ -175,6 +187,31 @@ class MusicEvaluation(MusicScores, TrainedModel):
         pieces = [self.tokenizer.encode(piece.content)[:length] for piece in read]
         pairs = zip(pieces, read, strict=True)
         return pieces, [self.tokenizer.kept(ids, request.keep, of.name) for ids, of in pairs]
+
+    def _scores_to_fill(self, request: MusicScoreRequest) -> list[Score]:
+        """Return the pieces of which a part is scored as one that is made anew.
+
+        Pieces that lack the bars are left out, and a warning counts them.
+        """
+        tokenizer = self.tokenizer
+        if not tokenizer.can_fill:
+            raise UserError(
+                "fill is for models that were trained with data.infilling_share; expected keep, or "
+                "such a model"
+            )
+        scores, left_out = [], []
+        for piece in self._pieces(request)[1]:
+            score = replace(tokenizer.to_score(tokenizer.encode(piece.content)), name=piece.name)
+            names = [part.name for part in score.parts]
+            try:
+                chosen_cells(score.bars(), names, None, request.fill, score.name)
+                scores.append(score)
+            except UserError as error:
+                left_out.append(str(error))
+        if not scores:
+            raise UserError(f"no piece can be scored: {left_out[0] if left_out else 'none found'}")
+        warn_of_skipped("fill", left_out, len(scores) + len(left_out))
+        return scores
 
     def sample_statistics(
         self, request: MusicScoreRequest, progress: Progress | None = None

@@ -17,8 +17,9 @@ from triptych.decoding.given import particle_filter
 from triptych.decoding.sampling import Given, SampleRequest, part_of
 from triptych.domains.music.data import Batch
 from triptych.domains.music.melody import PADDING, condition_of
-from triptych.domains.music.notes import Ids
-from triptych.domains.music.tokenizers.base import Cycles, MusicTokenizer
+from triptych.domains.music.model import MusicSettings
+from triptych.domains.music.notes import Ids, Score
+from triptych.domains.music.tokenizers.base import Cycles, FillPart, MusicTokenizer
 from triptych.training.engine.devices import device_of
 from triptych.training.engine.evaluate import in_double
 from triptych.training.loading.batches import cut
@@ -116,6 +117,45 @@ def _contexts(tokens: Ids, size: int, lag: int | None, cycles: Cycles) -> Ids:
     for divide, modulo in cycles:
         context = context * modulo + np.arange(len(tokens)) // divide % modulo
     return context
+
+
+@torch.no_grad()
+def score_filled(
+    model: DecoderOnly, settings: MusicSettings, score: Score, fill: str
+) -> dict[str, float]:
+    """Return the nats of the notes that `fill` names, by what is known, and their number.
+
+    both_sides: after a prompt of the past and the future, as a model that was trained with
+    infilling makes them. past: as the plain continuation of the past, in the same window; all
+    notes of the bars, so that the two compare where fill names bars alone. Exact: sums over the
+    tokens of the notes, those of positions included.
+    """
+    tokenizer, window = settings.tokenizer, settings.sequence_length
+    sums = dict.fromkeys(("both_sides", "past", "notes"), 0.0)
+
+    def nats(prompt: Ids, ids: Ids) -> float:
+        values = np.concatenate([prompt[max(0, len(prompt) + len(ids) - window) :], ids])
+        nll = model.nll(torch.from_numpy(values).to(device_of(model)).unsqueeze(0))[0]  # [L]
+        own = torch.from_numpy(tokenizer.note_tokens(ids)).to(nll.device)
+        return float(in_double(nll[len(values) - len(ids) :])[own].sum())
+
+    def add(part: FillPart) -> Ids:
+        sums["both_sides"] += nats(part.prompt, part.answer)
+        sums["past"] += nats(part.before, part.plain)
+        notes = tokenizer.onsets(part.answer) & tokenizer.note_tokens(part.answer)
+        sums["notes"] += float(notes.sum())
+        return part.answer
+
+    tokenizer.fill(score, None, fill, add, window=window)
+    return sums
+
+
+def mean_of_filled(scores: Sequence[dict[str, float]]) -> dict[str, Any]:
+    """Return the nats per note over several pieces of `score_filled`, JSON types only."""
+    sums = {name: sum(score[name] for score in scores) for name in scores[0]}
+    notes = sums.pop("notes")
+    per_note = {name: nats / max(1.0, notes) for name, nats in sums.items()}
+    return {"pieces": len(scores), "free_notes": int(notes), "nats_per_note": per_note}
 
 
 @torch.no_grad()

@@ -203,6 +203,10 @@ class MusicTokenizer(Checked, ABC):
         """
         raise self._without_voices()
 
+    def note_tokens(self, ids: Ids) -> NDArray[np.bool_]:
+        """Mark the ids that write notes: all but marks and what is given of a part."""
+        return np.ones(len(ids), dtype=bool) if self.end is None else ids != self.end
+
     def fill_example(self, ids: Ids, generator: torch.Generator) -> Ids:
         """Return a crop of a piece with a part of it written as one that is made anew."""
         raise self._without_voices()

@@ -48,7 +48,12 @@ from triptych.domains.music.tokenizers.remi_bars import (
     score_of,
     written,
 )
-from triptych.domains.music.tokenizers.remi_grammar import DEFAULT_TEMPO, Kind, RemiGrammar
+from triptych.domains.music.tokenizers.remi_grammar import (
+    DEFAULT_TEMPO,
+    NOTE_KINDS,
+    Kind,
+    RemiGrammar,
+)
 from triptych.domains.music.tokenizers.remi_vocabulary import RemiVocabulary
 from triptych.errors import UserError
 
@@ -122,6 +127,12 @@ class RemiTokenizer(RemiVocabulary):
         if not self.infilling:
             raise self._without_voices()
         return remi_filling.fill(self, score, keep, fill, sample, window=window)
+
+    def note_tokens(self, ids: Ids) -> NDArray[np.bool_]:
+        kinds = self.meaning.kind[ids]
+        is_new = latest(kinds == Kind.New) >= latest(kinds == Kind.Bar)
+        is_note = np.isin(kinds, NOTE_KINDS)
+        return is_note & is_new if (kinds == Kind.New).any() else is_note
 
     def fill_example(self, ids: Ids, generator: torch.Generator) -> Ids:
         return remi_filling.example(self, ids, generator)

@@ -144,7 +144,7 @@ def fill(
                 np.array(prompt, dtype=np.int64),
                 partial(_grammar, tokenizer, script, every),
                 np.array(answer, dtype=np.int64),
-                written(tokenizer, region),
+                written(tokenizer, made[first:stop]),
                 written(tokenizer, made[:first]),
             )
         )
