@@ -19,6 +19,9 @@ import torch
 from PIL import Image
 from tiny_models import image_model, language_model, music_model, translator
 
+from triptych.domains.music.midi import read_midi
+from triptych.domains.music.musicxml_writing import musicxml_bytes
+from triptych.domains.music.notes import Notes, Part, Score
 from triptych.tools.export.original import Original
 
 pytest.importorskip("gradio", reason="gradio is not installed (extra play)")
@@ -159,7 +162,7 @@ def test_a_played_melody_is_harmonised_heard_and_downloaded(page: Any, tmp_path:
         figure.get_by_role("link", name="MIDI file").click()
     download.value.save_as(tmp_path / "harmony.mid")
     midi = pretty_midi.PrettyMIDI(str(tmp_path / "harmony.mid"))
-    assert [part.name for part in midi.instruments] == ["Soprano", "Alto", "Tenor", "Bass"]
+    assert [part.name for part in midi.instruments] == ["Melody", "Alto", "Tenor", "Bass"]
     lengths = [4] * len(TUNE) + [8]
     starts = [sum(lengths[:n]) for n in range(len(lengths))]
     pitches = [pitch for _, pitch in TUNE] + [72]
@@ -185,6 +188,52 @@ def test_a_played_melody_is_harmonised_heard_and_downloaded(page: Any, tmp_path:
     bars = figure.locator("[data-sound]").count()
     assert page.evaluate("playing.notes.length") == bars
     figure.get_by_role("button", name="Pause").click()
+
+
+def test_a_score_is_drawn_and_its_bars_are_made_anew(page: Any, tmp_path: Path) -> None:
+    """Bars 2 and 3 of the alto; both versions are heard, and saved as MusicXML."""
+    names = ("Soprano", "Alto", "Tenor", "Bass")
+    rows = [
+        (pitch, beat * 480, (beat + 1) * 480, 80, voice)
+        for voice, pitch in enumerate((67, 64, 60, 48))
+        for beat in range(12)
+    ]
+    parts = [Part(name, is_drum=False) for name in names]
+    given = Score("hymn", parts, Notes.of(rows), 480, 5760, [], [(0, 3, 4)])
+    (tmp_path / "hymn.musicxml").write_bytes(musicxml_bytes(given))
+    tab(page, "Music")
+    page.get_by_text("MIDI or MusicXML file in place").click()
+    page.locator("input[type=file]:not(.file)").first.set_input_files(tmp_path / "hymn.musicxml")
+    figure = page.locator("figure.piece")
+    figure.wait_for()
+    assert figure.locator("figcaption").inner_text() == "hymn"
+    assert figure.locator("text.bar").all_text_contents() == ["1", "2", "3", "4"]
+
+    number(page, "From bar", 2)
+    number(page, "To bar", 3)
+    page.get_by_label("Tracks").first.fill("alto")
+    button(page, "Redo").click()
+    page.get_by_text("Redone 1", exact=True).wait_for()
+    assert figure.locator("figcaption").all_inner_texts() == ["Before", "Redone 1"]
+    for version in figure.all():
+        version.get_by_role("button", name="Play").click()
+        page.wait_for_function("playing && playing.sources.size >= 4")
+        version.get_by_role("button", name="Pause").click()
+    notes = {}
+    for version, name in zip(figure.all(), ("before", "after"), strict=True):
+        with page.expect_download() as download:
+            version.get_by_role("link", name="MusicXML").click()
+        download.value.save_as(tmp_path / f"{name}.musicxml")
+        score = read_midi(tmp_path / f"{name}.musicxml")
+        assert score.time_signatures == [(0, 3, 4)]
+        beat = score.ticks_per_quarter
+        notes[name] = {
+            (part, onset / beat, pitch)
+            for part, onset, pitch in score.notes.rows("part", "onset", "pitch")
+        }
+    changed = notes["before"] ^ notes["after"]
+    assert changed
+    assert all(part == 1 and 3 <= onset < 9 for part, onset, _ in changed)
 
 
 def test_the_grid_of_the_melody_takes_clicks_and_undoes(page: Any) -> None:

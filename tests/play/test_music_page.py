@@ -12,7 +12,10 @@ import pytest
 from tiny_music import Chorales, Performances, tiny_model
 
 from triptych.domains.music.inference import MusicModel
-from triptych.domains.music.midi import write_midi
+from triptych.domains.music.midi import midi_bytes, write_midi
+from triptych.domains.music.musicxml import parse_musicxml
+from triptych.domains.music.musicxml_writing import musicxml_bytes
+from triptych.domains.music.notes import Notes, Part, Score
 from triptych.errors import UserError
 from triptych.files.piano_roll import Piece
 
@@ -117,6 +120,65 @@ def test_other_melodies_are_refused_in_a_sentence(notes: str, says: str) -> None
 def test_other_settings_are_refused_in_a_sentence(change: dict[str, Any], says: str) -> None:
     with pytest.raises(UserError, match=says):
         harmonise(model_of(Chorales()), **({"notes": json.dumps(MELODY)} | change))
+
+
+def hymn(bars: int = 4) -> Score:
+    """Four voices in 3/4, a chord on each beat."""
+    rows = [
+        (pitch + (beat % 3 if voice == 0 else 0), beat * 480, (beat + 1) * 480, 80, voice)
+        for voice, pitch in enumerate((67, 64, 60, 48))
+        for beat in range(3 * bars)
+    ]
+    parts = [Part(name, is_drum=False) for name in ("Soprano", "Alto", "Tenor", "Bass")]
+    return Score("hymn", parts, Notes.of(rows), 480, 1440 * bars, [], [(0, 3, 4)])
+
+
+def bars_of(piece: Piece, part: int, first: int, last: int) -> list[tuple[float, float, int]]:
+    """The notes of a part that begin in some bars of 1.5 seconds, counted from 1."""
+    notes = ((note.start, note.end, note.pitch) for note in piece.parts[part].notes)
+    return sorted(note for note in notes if first <= note[0] // 1.5 + 1 <= last)
+
+
+def test_bars_of_some_voices_are_made_anew_again_and_again(tmp_path: Path) -> None:
+    model, path = model_of(Chorales()), tmp_path / "hymn.musicxml"
+    path.write_bytes(musicxml_bytes(hymn()))
+    assert music.can_redo(model)
+    first = music.redo(model, None, "[]", str(path), 2, 3, "Alto, tenor", 1, 0, 1.0, 2)
+    assert [piece.name for piece in first] == ["Before", "Redone 1", "Redone 2"]
+    before, after = first[:2]
+    second = music.redo(model, after.midi, "[]", str(path), 4, 4, "", 1, 3, 1.0, 1)
+    assert second[0].midi == after.midi
+    for old, new, voices, bars in ((before, after, (1, 2), (2, 3)), (after, second[1], (0, 1, 2, 3),
+                                                                     (4, 4))):  # fmt: skip
+        changed = 0
+        for part in range(4):
+            kept = [(1, bars[0] - 1), (bars[1] + 1, 4)] if part in voices else [(1, 4)]
+            for span in kept:
+                assert bars_of(new, part, *span) == bars_of(old, part, *span)
+            changed += bars_of(new, part, *bars) != bars_of(old, part, *bars)
+        assert changed
+    assert parse_musicxml(after.musicxml, name="a").time_signatures == [(0, 3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"first": 5}, "From bar needs a whole number from 1 to 4; found 5"),
+        ({"last": 1}, "To bar needs a whole number from 2 to 4; found 1"),
+        ({"tracks": "oboe"}, "oboe"),
+        ({"temperature": 0.0}, "temperature above 0"),
+        ({"shown": None}, "no notes yet"),
+    ],
+)
+def test_other_bars_are_refused_in_a_sentence(change: dict[str, Any], says: str) -> None:
+    given = {"shown": midi_bytes(hymn()), "notes": "[]", "upload": None, "first": 2, "last": 3,
+             "tracks": "", "particles": 1, "seed": 0, "temperature": 1.0, "count": 1}  # fmt: skip
+    with pytest.raises(UserError, match=says):
+        music.redo(model_of(Chorales()), *(given | change).values())
+
+
+def test_what_cannot_be_filled_offers_no_bars() -> None:
+    assert not music.can_redo(model_of(Performances()))
 
 
 def written(path: Path, *, seconds: float = 1.0, tempo: float = 120.0) -> str:

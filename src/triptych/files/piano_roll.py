@@ -79,6 +79,10 @@ class Piece:
     parts: Sequence[pretty_midi.Instrument]
     midi: bytes
     """Content of the file."""
+    musicxml: bytes | None = None
+    """Content of its score in MusicXML."""
+    bars: Sequence[float] = ()
+    """Times at which its bars begin, in seconds."""
 
     @property
     def roll(self) -> PianoRoll:
@@ -191,10 +195,13 @@ def piano_roll_png(
     return png(figure)
 
 
-def piano_roll_svg(roll: PianoRoll, description: str = "Piano roll") -> str:
+def piano_roll_svg(
+    roll: PianoRoll, description: str = "Piano roll", bars: Sequence[float] = ()
+) -> str:
     """Return the SVG element of a roll for a page; each note has a tooltip.
 
-    Classes for the page's style: `row` of a black key, `grid` of a time, `voice` with `colour-0` to
+    bars: times of bar lines in seconds, which are numbered from 1. Classes for the page's style:
+    `row` of a black key, `grid` of a time or bar, `bar` of its number, `voice` with `colour-0` to
     `colour-5`, and `cursor`, a line at 0 s. For a player, the element has the units of a second as
     `data-scale`, and a note its start, duration, pitch, velocity and 1 for a drum as `data-sound`.
     """
@@ -222,8 +229,14 @@ def piano_roll_svg(roll: PianoRoll, description: str = "Piano roll") -> str:
         lines.append(f'<text x="{LEFT - 4}" y="{y(pitch) + ROW}" text-anchor="end">{name}</text>')
     for time in times[times <= roll.seconds]:
         x = f"{LEFT + time * scale:.2f}"
-        lines.append(f'<line class="grid" x1="{x}" x2="{x}" y1="{TOP}" y2="{floor}"/>')
+        if not bars:
+            lines.append(f'<line class="grid" x1="{x}" x2="{x}" y1="{TOP}" y2="{floor}"/>')
         lines.append(f'<text x="{x}" y="{floor + 14}" text-anchor="middle">{time:g}</text>')
+    for number, time in enumerate(bars, start=1):
+        if time < roll.seconds:
+            x = f"{LEFT + time * scale:.2f}"
+            lines.append(f'<line class="grid" x1="{x}" x2="{x}" y1="{TOP}" y2="{floor}"/>')
+            lines.append(f'<text class="bar" x="{x}" dx="2" y="{TOP + 9}">{number}</text>')
     for name, _, colour, part in roll.voices:
         lines.append(f'<g class="voice colour-{colour}">')
         for note in part.notes:

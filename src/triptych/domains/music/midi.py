@@ -150,7 +150,15 @@ def parse_piece(content: bytes, name: str) -> Piece:
 
     Raises UserError as `parse_midi`.
     """
-    return Piece(name, score_instruments(parse_midi(content, name=name)), content)
+    score = parse_midi(content, name=name)
+    is_midi = not notation_of(content, name)
+    return Piece(name, score_instruments(score), content if is_midi else midi_bytes(score))
+
+
+def piece_of(score: Score, name: str) -> Piece:
+    """Return a score for a page, with its bars and as MusicXML too."""
+    bars = score.seconds(score.bars()).tolist()
+    return Piece(name, score_instruments(score), midi_bytes(score), musicxml_bytes(score), bars)
 
 
 def read_piece(path: Path) -> Piece:

@@ -1,4 +1,4 @@
-"""Page of a music model: harmonisations, continuations, accompaniments and new pieces."""
+"""Page of a music model: harmonisations, continuations, accompaniments, new pieces and bars."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.midi import (
     MUSIC_SUFFIXES,
     instruments,
-    midi_bytes,
     new_midi,
     parse_midi,
-    parse_piece,
+    piece_of,
     read_midi,
 )
 from triptych.domains.music.notes import Notes, Score
+from triptych.domains.music.scores import NOTATION_SUFFIXES
 from triptych.errors import UserError
 from triptych.files.piano_roll import Piece
 from triptych.tools.play import Page
 from triptych.tools.play.parts import (
     run_button,
+    run_on,
     sampling,
     sampling_fields,
     stop_button,
@@ -44,6 +45,8 @@ MAX_STEPS = 256
 """Longest melody from the keyboard, in sixteenths."""
 MAX_BYTES = 200_000
 """Largest MIDI file, in bytes."""
+MAX_SCORE_BYTES = 2_000_000
+"""Largest file of a score, in bytes."""
 MAX_SECONDS = 120.0
 """Longest MIDI file, and most new music, in seconds."""
 MAX_QUARTERS = 320
@@ -58,6 +61,8 @@ RESULTS = {
     HARMONISE: "Harmony", CONTINUE: "Continuation", ACCOMPANY: "Accompaniment", COMPOSE: "Piece",
 }  # fmt: skip
 """Name of the pieces, by action."""
+REDO, BEFORE = "Redo", "Before"
+"""Action on the piece that is drawn, and the name that it has beside the new one."""
 
 
 def actions(model: MusicModel) -> list[str]:
@@ -72,8 +77,13 @@ def voices(model: MusicModel) -> list[str]:
     return [name.lower() for name in model.tokenizer.voice_ranges]
 
 
+def can_redo(model: MusicModel) -> bool:
+    """Whether a model makes some bars and tracks of a piece anew."""
+    return ACCOMPANY not in actions(model) and bool(voices(model) or model.tokenizer.can_fill)
+
+
 def given_music(model: MusicModel, notes: str, upload: str | None) -> Score:
-    """Return the music that a visitor gives: the MIDI file where there is one, or the melody.
+    """Return the music that a visitor gives: the file where there is one, or the melody.
 
     model: its melodies are of an instrument that it plays. notes: see `read_melody`. upload: path
     of the file. Raises UserError for a file that is damaged or larger than the limits, and where no
@@ -83,9 +93,10 @@ def given_music(model: MusicModel, notes: str, upload: str | None) -> Score:
         melody = read_melody(notes, model.tokenizer.melody_program)
         return read_midi(melody, "The melody")
     path = Path(upload)
-    size = path.stat().st_size
-    if size > MAX_BYTES:
-        raise UserError(f"{path.name} has {size:,} bytes; expected at most {MAX_BYTES:,}")
+    size, is_score = path.stat().st_size, path.suffix.lower() in NOTATION_SUFFIXES
+    most = MAX_SCORE_BYTES if is_score else MAX_BYTES
+    if size > most:
+        raise UserError(f"{path.name} has {size:,} bytes; expected at most {most:,}")
     parsed = parse_midi(path.read_bytes(), name=path.name)
     seconds = parsed.duration
     quarters = parsed.last_tick / parsed.ticks_per_quarter
@@ -155,16 +166,48 @@ def perform(
         if options["temperature"] == 0:
             raise UserError("A harmony needs a temperature above 0")
         count = within("Particles", particles, 1, MAX_PARTICLES)
-        pieces = model.complete(given, keep, particles=count, **options)
+        pieces = model.completed(given, keep, particles=count, **options)
     elif action == ACCOMPANY:
-        pieces = model.sample(melody=given, **options)
+        pieces = model.sampled(melody=given, **options)
     else:
-        pieces = model.sample(primer=given, **options)
+        pieces = model.sampled(primer=given, **options)
     of = "" if upload is None or action == COMPOSE else f" of {Path(upload).stem}"
     return [
-        parse_piece(midi_bytes(midi), f"{RESULTS[action]} {number}{of}")
-        for number, midi in enumerate(pieces, start=1)
+        piece_of(made.score, f"{RESULTS[action]} {number}{of}")
+        for number, made in enumerate(pieces, start=1)
     ]
+
+
+def redo(
+    model: MusicModel,
+    shown: bytes | None,
+    notes: str,
+    upload: str | None,
+    first: Any,
+    last: Any,
+    tracks: str,
+    particles: Any,
+    *fields: Any,
+) -> list[Piece]:
+    """Return the piece that is drawn, or the given music, and new versions of some of its bars.
+
+    shown: content of the piece, None where none is drawn. first, last: bars, from 1. tracks: names
+    of voices or tracks, or numbers of tracks, separated by commas; empty for all. Others and errors
+    as in `perform`.
+    """
+    options = sampling(*fields, what="pieces", most=MAX_PIECES)
+    if options["temperature"] == 0:
+        raise UserError("New bars need a temperature above 0")
+    given = parse_midi(shown, name=BEFORE) if shown else given_music(model, notes, upload)
+    count = len(given.bars()) - 1
+    begin = within("From bar", first, 1, count)
+    part = [f"bars:{begin}-{within('To bar', last, begin, count)}"]
+    for name in filter(None, map(str.strip, tracks.split(","))):
+        part.append(name.lower() if name.lower() in voices(model) else f"track:{name}")
+    copies = within("Particles", particles, 1, MAX_PARTICLES)
+    made = model.completed(given, fill=",".join(part), particles=copies, **options)
+    after = (piece_of(one.score, f"Redone {number}") for number, one in enumerate(made, start=1))
+    return [piece_of(given, BEFORE), *after]
 
 
 def layout(model: MusicModel, key: str) -> None:
@@ -184,6 +227,16 @@ def layout(model: MusicModel, key: str) -> None:
     )  # fmt: skip
     buttons = gr.Row()
     result.render()
+    shown = gr.State(None)  # content of the first new piece that is drawn
+    with gr.Row(visible=can_redo(model)):
+        info = "Of the piece that is drawn."
+        first = gr.Number(1, label="From bar", precision=0, minimum=1, min_width=120, info=info)
+        last = gr.Number(2, label="To bar", precision=0, minimum=1, min_width=120, info=info)
+        tracks = gr.Textbox(
+            label="Tracks", min_width=240,
+            info="Voices or tracks by name or number, separated by commas; empty for all.",
+        )  # fmt: skip
+        redo_row = gr.Column(min_width=120)
     fields = sampling_fields(count=1, most=MAX_PIECES, what="pieces")
     with gr.Row():
         keep = gr.Dropdown(
@@ -198,29 +251,49 @@ def layout(model: MusicModel, key: str) -> None:
             5, MAX_SECONDS, 20, step=1, label="Seconds of new music", visible=CONTINUE in offered,
             info="Of a continuation and of a new piece.",
         )  # fmt: skip
-    with gr.Accordion("MIDI file in place of the keyboard's notes", open=False):
+    with gr.Accordion("MIDI or MusicXML file in place of the keyboard's notes", open=False):
         upload = gr.File(
-            label="MIDI file", file_types=list(MUSIC_SUFFIXES), type="filepath", height=120
+            label="MIDI or MusicXML file",
+            file_types=list(MUSIC_SUFFIXES),
+            type="filepath",
+            height=120,
         )
+    js = f"(_, ...others) => [melodyOf('{keyboard}'), ...others]"
+    outputs = [result, shown]
     with buttons:
         for number, action in enumerate(offered):
             run_button(
                 action,
                 _figures(partial(perform, model, action)),
                 [notes, upload, keep, particles, seconds, *fields],
-                [result],
-                js=f"(_, ...others) => [melodyOf('{keyboard}'), ...others]",
+                outputs,
+                js=js,
                 primary=number == 0,
             )
         stop_button()
+    with redo_row:
+        run_button(
+            REDO,
+            _figures(lambda notes, shown, *others: redo(model, shown, notes, *others)),
+            [notes, shown, upload, first, last, tracks, particles, *fields],
+            outputs,
+            js=js,
+        )
+
+    def draw(path: str | None, *_: Any) -> list[Piece]:
+        return [piece_of(given_music(model, "", path), Path(path).stem)] if path else []
+
+    run_on([upload.change], _figures(draw), [upload], outputs)
 
 
-def _figures(function: Callable[..., list[Piece]]) -> Callable[..., str]:
-    """Return a function that returns the pieces of another one as HTML."""
+def _figures(function: Callable[..., list[Piece]]) -> Callable[..., tuple[str, bytes | None]]:
+    """Return a function that returns the pieces of another one as HTML, and the first new one."""
 
-    def answer(*values: Any) -> str:
-        figures = [Markup(piece_figure(piece, "")) for piece in function(*values)]
-        return template("pieces.html.j2", figures=figures)
+    def answer(*values: Any) -> tuple[str, bytes | None]:
+        pieces = function(*values)
+        figures = [Markup(piece_figure(piece, "")) for piece in pieces]
+        new = (piece.midi for piece in pieces if piece.name != BEFORE)
+        return template("pieces.html.j2", figures=figures), next(new, None)
 
     return answer
 

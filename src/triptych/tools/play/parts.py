@@ -161,6 +161,20 @@ def run_button(
     the Enter key does the same.
     """
     button = gr.Button(text, variant="primary" if primary else "secondary", min_width=100)
+    triggers = [button.click, *([] if enter is None else [enter.submit])]
+    return run_on(triggers, function, inputs, outputs, js=js, shown_on=shown_on)
+
+
+def run_on(
+    triggers: Sequence[Any],
+    function: Callable[..., Any],
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    *,
+    js: str | None = None,
+    shown_on: Sequence[Any] | None = None,
+) -> Any:
+    """Call a function at some events, as `run_button` does, and return the event of gradio."""
 
     # gradio finds a Progress by its default and a Request by its type, and passes both.
     def answer(
@@ -176,7 +190,6 @@ def run_button(
             gr.Warning(html.escape(" ".join(str(error).split())), duration=None, title="Triptych")
             return gr.skip()
 
-    triggers = [button.click, *([] if enter is None else [enter.submit])]
     return gr.on(
         triggers, answer, inputs, outputs, js=js, show_progress_on=shown_on, concurrency_id=QUEUE,
         concurrency_limit=1, api_visibility="private",

@@ -86,7 +86,7 @@ def piece_figure(piece: Piece, where: str) -> str:
 def piece_drawing(piece: Piece) -> Markup:
     """Return the piano roll of a piece as an SVG element, which its statistics describe."""
     facts = ", ".join(f"{name} {value}" for name, value in piece.statistics())
-    return Markup(piano_roll_svg(piece.roll, f"Piano roll: {facts}"))
+    return Markup(piano_roll_svg(piece.roll, f"Piano roll: {facts}", piece.bars))
 
 
 def _environment() -> Environment:
