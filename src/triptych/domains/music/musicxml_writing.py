@@ -204,7 +204,8 @@ def _part(
                 sign, line = _clef(chords, programs)
                 content = _element("sign", sign), _element("line", line)
                 attributes.append(_element("clef", *content, number=place))
-        measure = _element("measure", attributes, *events.elements, number=bar.number)
+        said = [attributes] * bool(len(attributes)) + events.elements
+        measure = _element("measure", *said, number=bar.number)
         if bar.length != Fraction(4 * meter[0], meter[1]):
             measure.set("implicit", "yes")
         back = _element("backup", _element("duration", _units(bar.length)))
