@@ -120,8 +120,6 @@ def test_a_decoding_step_never_waits_and_a_layer_launches_few_kernels(config: st
 )
 def test_sampling_under_rules_never_waits(config: str, options: dict[str, Any]) -> None:
     """The grammar of the tokens, constraints, and in quartets two of the instruments."""
-    if config == "music/quartets":
-        pytest.importorskip("miditok", reason="miditok is not installed")
     task = step_of(config, 1).task.eval()
     tokenizer = task.settings.tokenizer
     with fake_cuda(task):

@@ -25,10 +25,6 @@ from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.remi import RemiTokenizer
 from triptych.errors import UserError
 
-needs_packages = pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, ("music21", "miditok"))),
-    reason="music21 or miditok is not installed",
-)
 STRINGS = ("violin", "violin", "viola", "cello")
 needs_music21 = pytest.mark.skipif(
     importlib.util.find_spec("music21") is None, reason="music21 is not installed"
@@ -305,7 +301,7 @@ def test_parts_are_known_by_their_names(tmp_path):
 
 
 @pytest.mark.slow
-@needs_packages
+@needs_music21
 def test_every_score_of_the_corpus_comes_back(instrument_roundtrip):
     """All notes, and most of them at their time: triplets and 32nds together fit no grid."""
     tokenizer, shifts = RemiTokenizer(STRINGS), []
@@ -318,7 +314,7 @@ def test_every_score_of_the_corpus_comes_back(instrument_roundtrip):
 
 
 @pytest.mark.slow
-@needs_packages
+@needs_music21
 def test_works_are_split_whole():
     source = Music21Ensembles(validation_share=0.2, test_share=0.2)
     tokenizer = RemiTokenizer(STRINGS)

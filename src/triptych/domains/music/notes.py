@@ -33,7 +33,7 @@ STEPS_PER_SECOND = 100
 DEFAULT_TEMPO = 500_000
 """Microseconds per quarter note before the first tempo event."""
 DRUMS = -1
-"""Program of the drums, which MIDI files mark by their channel; MidiTok's number too."""
+"""Program of the drums, which MIDI files mark by their channel."""
 
 
 @dataclass(frozen=True)
