@@ -66,9 +66,10 @@ def test_an_archive_names_its_document_and_letters_have_any_size_and_encoding():
         )
     assert parse_musicxml(content.getvalue(), name="a").notes.pitch.tolist() == [64]
     accents = document(attributes() + note(), entry="<part-name>Flöte</part-name>")
-    for text in (accents.encode(), b'<?xml version="1.0" encoding="UTF-8"?>' + accents.encode(
-        "cp1252"), accents.encode("utf-16"),
-        accents.replace("<score-partwise", '<score-partwise xmlns="x"').encode()):  # fmt: skip
+    entity = b"<!DOCTYPE score-partwise SYSTEM 'a.dtd'>" + accents.replace("ö", "&ouml;").encode()
+    declared = b'<?xml version="1.0" encoding="UTF-8"?>' + accents.encode("cp1252")
+    spaced = accents.replace("<score-partwise", '<score-partwise xmlns="x"').encode()
+    for text in (entity, accents.encode(), declared, accents.encode("utf-16"), spaced):
         assert parse_musicxml(text, name="a").parts[0].name == "Flöte"
 
 
@@ -370,6 +371,21 @@ def test_a_performance_moves_to_a_grid_and_loses_no_note():
     before = score.notes.sorted("pitch", "onset").onset / TPQ
     after = back.notes.sorted("pitch", "onset").onset / 5040
     assert np.abs(before - after).max() <= 0.07
+
+
+def test_a_bar_may_end_within_a_triplet():
+    """A meter that begins 2/3 of a quarter after the bar line of the one before."""
+    rows = [(60 + n, n / 3, (n + 1) / 3) for n in range(14)]
+    score = score_of(*rows, meters=[(0, 4, 4), (2 / 3, 2, 4)])
+    back = parse_musicxml(musicxml_bytes(score), name="a")
+    assert quarters(back, "pitch") == quarters(score, "pitch")
+    assert np.allclose(back.notes.onset / 5040, score.notes.onset / TPQ, atol=0.01)
+
+
+def test_a_piece_without_notes_is_a_score():
+    assert b"score-partwise" in musicxml_bytes(Score("a", [], Notes.of([]), TPQ, 0, [], []))
+    score = Score("a", [Part("Kit", is_drum=True)], Notes.of([]), TPQ, 3 * TPQ, [], [(0, 3, 4)])
+    assert len(ElementTree.fromstring(musicxml_bytes(score)).findall("part/measure")) == 1
 
 
 def test_note_values_show_the_beats():

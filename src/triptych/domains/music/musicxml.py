@@ -11,6 +11,7 @@ import io
 import xml.etree.ElementTree as ElementTree
 import zipfile
 from fractions import Fraction
+from html.entities import html5
 from itertools import zip_longest
 from operator import itemgetter
 from pathlib import Path
@@ -113,6 +114,7 @@ def _parse(document: bytes, left_out: list[str]) -> ElementTree.Element:
         except UnicodeDecodeError:  # declared as UTF-8 by some programs of Windows
             document = document.replace(b'"UTF-8"', b'"windows-1252"', 1)
     parser = ElementTree.XMLParser(target=builder)
+    parser.entity.update({name.rstrip(";"): text for name, text in html5.items()})
     try:
         parser.feed(document)
         root = parser.close()

@@ -154,7 +154,7 @@ def bars_of(score: Score, ticks: Ids) -> list[Bar]:
     at = [tick for tick, _ in changes]
     meters = [changes[bisect_right(at, tick) - 1][1] for tick in ticks[:-1].tolist()]
     lengths = [
-        Fraction(length, score.ticks_per_quarter).limit_denominator(32)
+        Fraction(max(1, round(96 * length / score.ticks_per_quarter)), 96)
         for length in np.diff(ticks).tolist()
     ]
     full = [Fraction(4 * count, unit) for count, unit in meters]
@@ -271,10 +271,13 @@ def divide(values: Sequence[Value], span: Span) -> list[Value]:
     is_regular = span.count & (span.count - 1) == 0 and span.ratio == (1, 1)
     needs_tuplet = is_regular and not span.is_plain(cuts) and not cuts & {*edges[1:-1]}
     if needs_tuplet and (tuplet := span.tuplet(cuts)) is not None:
-        first, *middle, last = divide(values, tuplet)
-        return [replace(first, bracket="start"), *middle, replace(last, bracket="stop")]
+        inside = divide(values, tuplet)
+        if len(inside) > 1:  # not in a bar that is cut short
+            inside[0] = replace(inside[0], bracket="start")
+            inside[-1] = replace(inside[-1], bracket="stop")
+        return inside
     written: list[Value] = []
-    inside_of: list[list[Value]] = [[] for _ in parts]
+    parts_of: list[list[Value]] = [[] for _ in parts]
     for value in values:
         start = value.start
         while start < value.stop:
@@ -285,12 +288,12 @@ def divide(values: Sequence[Value], span: Span) -> list[Value]:
             piece = next((one for one in pieces if _may_cross(one, parts, edges, cuts)), None)
             if piece is None:
                 piece = replace(value, start=start, stop=within)
-                inside_of[place].append(piece)
+                parts_of[place].append(piece)
             else:
                 written.append(piece)
             start = piece.stop
-    for part, inside in zip(parts, inside_of, strict=True):
-        written += divide(inside, part) if inside else []
+    for part, own in zip(parts, parts_of, strict=True):
+        written += divide(own, part) if own else []
     return sorted(written, key=lambda value: value.start)
 
 
