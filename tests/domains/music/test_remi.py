@@ -280,6 +280,8 @@ def test_sampling_ends_with_the_seconds():
     for ids in sample(tokenizer, rows=4, length=300, seed=3, seconds=3.0, prompt=prompt):
         assert (ids[: len(prompt)] == prompt).all()
         assert ids[-1] == tokenizer.end
+        new = tokenizer.meaning.kind[ids[len(prompt) :]]
+        assert not ((new[:-1] == Kind.TimeSig) & (new[1:] == Kind.Bar)).any(), "no empty bar"
         last.append(tokenizer.seconds(upto_last_note(tokenizer, ids))[-1])
     assert until < max(last) < until + 3.0
 

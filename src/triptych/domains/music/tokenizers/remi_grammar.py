@@ -57,8 +57,8 @@ class RemiGrammar(Grammar):
     Notes of one pitch may overlap: `RemiTokenizer.to_score` cuts the first.
 
     meaning: of the ids. is_drum: whether each instrument is the drums. seconds: of new music after
-    which only END may come. start: where new music begins, in positions; no new note is before it,
-    and with a prompt END comes only after the seconds.
+    which only END may come. start: where new music begins, in positions; no new note is before it.
+    With a prompt, END comes only after the seconds, and no new bar is empty before.
     """
 
     START = len(Kind)
@@ -149,8 +149,11 @@ class RemiGrammar(Grammar):
         if self.max_seconds is not None:
             over = state["seconds"] >= self.max_seconds
             forbidden = torch.where(over, kind != Kind.EOS, forbidden)
-            if self.n_prompt:
-                forbidden |= (kind == Kind.EOS) & ~over
+            if self.n_prompt:  # a continuation goes on, and has no empty bar
+                in_head = (state["last"] == Kind.TimeSig) | (state["last"] == Kind.Key)
+                has_room = in_head & (state["begin"] + state["bar"] > self.start)
+                goes_on = (kind == Kind.EOS) | ((kind == Kind.Bar) & has_room)  # [B, V]
+                forbidden |= goes_on & ~over
         return forbidden
 
     def read(self, token: Tensor, *, new: bool) -> None:
