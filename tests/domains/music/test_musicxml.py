@@ -426,6 +426,18 @@ def test_other_notations_are_converted(tmp_path, name, text):
     assert score.left_out == further
 
 
+def test_short_measures_of_a_tune_stay_short():
+    """A pickup, and a phrase that ends within a bar."""
+    pytest.importorskip("music21")
+    tune = b"X:1\nM:4/4\nL:1/4\nK:C\nG|C D E :|: G|C4|\n"
+    score = parse_midi(tune, name="a.abc")
+    assert quarters(score, "pitch", "onset", "release") == [
+        (67, 0, 1), (60, 1, 2), (62, 2, 3), (64, 3, 4), (67, 4, 5), (60, 5, 9)
+    ]  # fmt: skip
+    free = parse_midi(b"X:1\nL:1/4\nK:C\nC D E F G\n", name="a.abc")
+    assert free.notes.pitch.tolist() == [60, 62, 64, 65, 67]
+
+
 def test_a_missing_package_and_a_damaged_tune_are_told(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "music21", None)

@@ -6,6 +6,7 @@ import re
 import zipfile
 from dataclasses import replace
 from io import BytesIO
+from typing import Any
 
 from triptych.domains.music.musicxml import MUSICXML_SUFFIXES, parse_musicxml
 from triptych.domains.music.notes import Score
@@ -63,8 +64,11 @@ def parse_score(content: bytes, kind: str, *, name: str) -> Score:
     tune, *others = _tunes(content, kind)
     # The readers of music21 raise many types for damaged files.
     try:
-        music = converter.parseData(tune, format=CONVERTED[kind])
-        document = GeneralObjectExporter(music).parse()
+        music: Any = converter.parseData(tune, format=CONVERTED[kind])
+        exporter = GeneralObjectExporter(music)
+        # Measures stay as short as they are written; only music without any has to be divided.
+        exporter.makeNotation = not music.recurse().getElementsByClass("Measure")
+        document = exporter.parse()
     except Exception as error:
         raise UserError(f"{name} is not a {kind} file that music21 reads ({error!r})") from error
     score = parse_musicxml(document, name=name)
