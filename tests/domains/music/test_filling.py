@@ -257,3 +257,17 @@ def test_nats_of_bars_given_both_sides_and_given_the_past() -> None:
     given = [*ids("Fill"), *future, *ids("EOS Past"), *past, *head]
     expected = nats(given, [*notes, BAND.end], {"EOS"})
     assert found["both_sides"] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_band_continues_in_the_frame_of_its_primer(seed: int) -> None:
+    model = model_of(BAND, 512)
+    made = model.sampled(1, primer=WALTZ, seconds=4.0, seed=seed)[0]
+    old, new = made.score.notes[~made.is_new], made.score.notes[made.is_new]
+    columns = ("onset", "release", "pitch", "program")
+    assert sorted(old.rows(*columns)) == sorted(WALTZ.notes.rows(*columns))
+    assert new.onset.min() >= WALTZ.last_tick
+    assert made.score.duration <= WALTZ.duration + 4.001
+    assert [part.name for part in made.score.parts[:3]] == ["Fiddle", "Low", "Kit"]
+    for name in ("tempos", "time_signatures", "key_signatures"):
+        assert list(getattr(made.score, name)) == list(getattr(WALTZ, name))

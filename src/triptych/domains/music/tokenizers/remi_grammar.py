@@ -58,7 +58,8 @@ class RemiGrammar(Grammar):
 
     meaning: of the ids. is_drum: whether each instrument is the drums. seconds: of new music after
     which only END may come. start: where new music begins, in positions; no new note is before it.
-    With a prompt, END comes only after the seconds, and no new bar is empty before.
+    A prompt's time signature, key and tempo go on; END comes only after the seconds then, and no
+    new bar is empty before.
     """
 
     START = len(Kind)
@@ -87,6 +88,7 @@ class RemiGrammar(Grammar):
         "player": -1,  # at this position, -1 before the first
         "pitch": -1,  # of this player at this position, -1 before the first
         "tempo": -1,  # id in force, -1 for none
+        "meter": -1,  # id of the time signature in force, -1 for none
         "quarter": 60 / DEFAULT_TEMPO,  # length in seconds
         "bar": 0,  # length of a bar, in positions; the first one starts at 0
         "begin": 0,  # of this bar, in positions
@@ -146,6 +148,11 @@ class RemiGrammar(Grammar):
             in_head = (state["last"] == Kind.TimeSig) | (state["last"] == Kind.Key)
             too_early = too_early | ((kind == Kind.Bar) & in_head)  # [B, V]
             forbidden |= too_early & (state["tempo"] < 0)
+        if self.n_prompt:  # the frame of the prompt goes on
+            ids = torch.arange(len(kind), device=kind.device)
+            other = (kind == Kind.TimeSig) & (ids != state["meter"]) & (state["meter"] >= 0)
+            other |= (kind == Kind.Tempo) & (state["tempo"] >= 0)
+            forbidden |= other | (kind == Kind.Key)
         if self.max_seconds is not None:
             over = state["seconds"] >= self.max_seconds
             forbidden = torch.where(over, kind != Kind.EOS, forbidden)
@@ -172,6 +179,7 @@ class RemiGrammar(Grammar):
             state["seconds"] = state["seconds"] + positions / self.per_quarter * state["quarter"]
         state["now"] = now
         state["tempo"] = torch.where(kind == Kind.Tempo, token, state["tempo"])
+        state["meter"] = torch.where(kind == Kind.TimeSig, token, state["meter"])
         state["quarter"] = torch.where(kind == Kind.Tempo, quarter, state["quarter"])
         restarts = is_bar | (kind == Kind.New)
         state["position"] = torch.where(is_position, number, state["position"])
