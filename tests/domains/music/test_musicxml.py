@@ -479,3 +479,11 @@ def test_one_end_of_a_tie_is_enough(kinds):
     assert quarters(score, "pitch", "onset", "release", "program") == [
         (60, 0, 6, 0), (60, 6, 8, 0)
     ]  # fmt: skip
+
+
+def test_bars_of_less_than_a_tick_end():
+    """Bars of 1/128 with 8 ticks in a quarter last a tick, four times as long."""
+    notes = Notes.of([(60, 0, 5, 80), (62, 5, 9, 80)])
+    score = Score("a", [Part("A", is_drum=False)], notes, 8, 9, [], [(0, 1, 128)])
+    back = parse_musicxml(musicxml_bytes(score), name="a")
+    assert quarters(back, "pitch", "onset") == [(60, 0), (62, 5 / 8)]

@@ -267,7 +267,8 @@ def divide(values: Sequence[Value], span: Span) -> list[Value]:
         return values
     cuts = {time for value in values for time in (value.start, value.stop)}
     parts = span.parts()
-    edges = [*(part.start for part in parts), span.stop]
+    # A meter of less than a tick has bars that are longer than it says.
+    edges = [*(part.start for part in parts), max(span.stop, values[-1].stop)]
     is_regular = span.count & (span.count - 1) == 0 and span.ratio == (1, 1)
     needs_tuplet = is_regular and not span.is_plain(cuts) and not cuts & {*edges[1:-1]}
     if needs_tuplet and (tuplet := span.tuplet(cuts)) is not None:
