@@ -132,20 +132,20 @@ class MusicSampleOptions(TranspositionOptions, SampleOptions, ConstraintOptions,
     count: PositiveInt = 2
     """Number of pieces."""
     primer: str | None = None
-    """MIDI file to continue, whose notes come back as they are; null to begin a new piece."""
+    """MIDI file or score to continue, whose notes come back as they are; null for a new piece."""
     primer_bars: PositiveInt | None = None
     """Number of bars of the primer that are continued; null for all."""
     melody: str | None = None
-    """MIDI file whose melody the pieces accompany, in its length: its highest notes, or the soprano
-    of a chorale; for models that were trained with model.melody, which need one."""
+    """MIDI file or score whose melody the pieces accompany, in its length: its highest notes, or
+    the soprano of a chorale; for models that were trained with model.melody, which need one."""
     seconds: PositiveFloat | None = None
     """Length of new music in seconds, from the end of the primer; give this or length."""
     length: PositiveInt | None = None
     """Length of new music in the model's own unit, 16th notes of chorales, events of performances
     or tokens of several instruments; give this or seconds, or neither for 30 seconds."""
     given: str | None = None
-    """MIDI file of which a part is kept and the rest is sampled, in its length; null for none. For
-    chorales, and for models that were trained with data.infilling_share."""
+    """MIDI file or score of which a part is kept and the rest is sampled, in its length; null for
+    none. For chorales, and for models that were trained with data.infilling_share."""
     keep: str | None = None
     """What is kept of the given file: voices such as soprano or alto,tenor, tracks by name or
     number such as track:Piano, and bars of the file such as bars:1-4, separated by commas. Kept
@@ -192,7 +192,7 @@ class MusicSampleOptions(TranspositionOptions, SampleOptions, ConstraintOptions,
                     raise ValueError(f"{other} and {name} were both given; expected one of them")
 
     def input_files(self) -> dict[str, str]:
-        return dict.fromkeys(("primer", "given", "melody"), "a MIDI file")
+        return dict.fromkeys(("primer", "given", "melody"), "a MIDI file or a score")
 
     def output_names(self) -> list[str]:
         endings = [
@@ -225,7 +225,7 @@ class MusicAttentionOptions(AttentionOptions):
     the piece."""
 
     def input_files(self) -> dict[str, str]:
-        return {"primer": "a MIDI file"}
+        return {"primer": "a MIDI file or a score"}
 
     def output_names(self) -> list[str]:
         return [DRAWING, NUMBERS, PIECE]
