@@ -8,7 +8,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from triptych.domains.music.midi import midi_bytes
+from triptych.domains.music.midi import MAX_BYTES, midi_bytes
 from triptych.domains.music.notes import SILENT
 from triptych.domains.music.sources.base import SPLITS
 from triptych.domains.music.sources.chorales import JSBChorales
@@ -233,9 +233,9 @@ def test_shares_that_leave_nothing_to_train_on_are_refused():
 
 
 def test_oversized_files_are_cut_before_they_fill_the_memory(tmp_path):
-    (tmp_path / "big.mid").write_bytes(b"x" * 3_000_000)
+    (tmp_path / "big.mid").write_bytes(b"x" * (MAX_BYTES + 9))
     with stored_files(tmp_path, (".mid",)) as files:
-        assert [len(file.read()) for file in files] == [2_000_001]
+        assert [len(file.read()) for file in files] == [MAX_BYTES + 1]
 
 
 def test_links_in_an_archive_are_not_followed(tmp_path):

@@ -9,7 +9,6 @@ import io
 import logging
 import wave
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -19,7 +18,6 @@ import numpy as np
 from triptych.domains.music.midi_reading import DRUM_CHANNEL, SUSTAIN_PEDAL, read_score
 from triptych.domains.music.musicxml_writing import musicxml_bytes
 from triptych.domains.music.notes import DEFAULT_TEMPO, DRUMS, Notes, Score
-from triptych.domains.music.scores import MAX_BYTES as MAX_SCORE_BYTES
 from triptych.domains.music.scores import NOTATION_SUFFIXES, notation_of, parse_score
 from triptych.domains.music.sound import SAMPLE_RATE, synthesise
 from triptych.errors import UserError
@@ -33,8 +31,8 @@ LOG = logging.getLogger(__name__)
 
 GivenMidi: TypeAlias = "pretty_midi.PrettyMIDI | Score | str | Path"
 """Music that a caller gives: in memory, or as a file."""
-MAX_BYTES = 2_000_000
-"""Largest file that is read, in bytes: ten times the longest performance of MAESTRO."""
+MAX_BYTES = 20_000_000
+"""Largest file that is read, in bytes: six times the longest score of music21's corpus."""
 MAX_SECONDS = 7200.0
 """Latest end of a piece, in seconds: damaged files claim weeks."""
 MIDI_SUFFIXES = (".mid", ".midi", ".kar", ".rmi")
@@ -50,19 +48,14 @@ MINOR_KEYS = [f"{key}m" for key in (*MAJOR_KEYS[3:], "G#", "D#", "A#")]
 """Names of the keys of 7 flats to 7 sharps."""
 
 
-def most_bytes(name: str) -> int:
-    """Return the size of the largest file of this name that is read."""
-    return MAX_SCORE_BYTES if name.lower().endswith(NOTATION_SUFFIXES) else MAX_BYTES
-
-
 def read_content(path: Path, name: str) -> bytes:
     """Return the bytes of a file; UserError where it cannot be read.
 
-    Of a larger file one byte more than `parse_midi` reads.
+    Of a larger file MAX_BYTES and one byte more, which `parse_midi` refuses.
     """
     try:
         with path.open("rb") as file:
-            return file.read(most_bytes(path.name) + 1)
+            return file.read(MAX_BYTES + 1)
     except OSError as error:
         raise UserError(f"{name} cannot be read: {error.strerror or error}") from error
 
@@ -92,10 +85,10 @@ def parse_midi(content: bytes, *, name: str) -> Score:
     """
     if not content:
         raise UserError(f"{name} is empty; expected a MIDI file")
+    if len(content) > MAX_BYTES:
+        raise UserError(f"{name} is too large: files of at most {MAX_BYTES:,} bytes are read")
     if kind := notation_of(content, name):
         score = parse_score(content, kind, name=name)
-    elif len(content) > MAX_BYTES:
-        raise UserError(f"{name} is too large: MIDI files of at most {MAX_BYTES:,} bytes are read")
     else:
         score = read_score(content, name)
         if score.left_out and score.duration > MAX_SECONDS:  # what follows damage may be no music
@@ -144,16 +137,6 @@ def score_instruments(score: Score) -> list[pretty_midi.Instrument]:
     return instruments(score.notes_in_seconds, parts)
 
 
-def parse_piece(content: bytes, name: str) -> Piece:
-    """Return a file of music for a page.
-
-    Raises UserError as `parse_midi`.
-    """
-    score = parse_midi(content, name=name)
-    is_midi = not notation_of(content, name)
-    return Piece(name, score_instruments(score), content if is_midi else midi_bytes(score))
-
-
 def piece_of(score: Score, name: str) -> Piece:
     """Return a score for a page, with its bars and as MusicXML too."""
     bars = score.seconds(score.bars()).tolist()
@@ -162,8 +145,8 @@ def piece_of(score: Score, name: str) -> Piece:
 
 def read_piece(path: Path) -> Piece:
     """Read a MIDI file for a page; raises UserError for one that is damaged or has no notes."""
-    piece = parse_piece(read_content(path, str(path)), str(path))
-    return replace(piece, name=path.stem)
+    content = read_content(path, str(path))
+    return Piece(path.stem, score_instruments(parse_midi(content, name=str(path))), content)
 
 
 def new_midi(

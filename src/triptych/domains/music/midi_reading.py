@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -30,7 +29,6 @@ from triptych.domains.music.midi_events import (
     PROGRAM,
     SYSEX,
     TEMPO,
-    Event,
     read_events,
 )
 from triptych.domains.music.notes import DRUMS, Ids, Notes, Part, Score, one_string_per_key
@@ -59,34 +57,33 @@ OPEN = np.iinfo(np.int64).max
 """Release of a note that the file does not end."""
 
 
-@dataclass
 class Channel:
     """What messages say about a channel, by tick."""
 
-    is_drum: bool
-    bank: int = 0
-    programs: list[tuple[int, int, int | None]] = field(default_factory=list)
-    """(tick, program or DRUMS, track that says so or None for all)."""
-    pedal: list[tuple[int, bool]] = field(default_factory=list)
-    ends: list[tuple[int, int | None]] = field(default_factory=list)
-    """(tick at which notes end, track of these notes or None for all)."""
+    def __init__(self, *, is_drum: bool) -> None:
+        self.is_drum, self.bank = is_drum, 0
+        self.programs: list[tuple[int, int, int | None]] = []
+        """(tick, program or DRUMS, track that says so or None for all)."""
+        self.pedal: list[tuple[int, bool]] = []
+        self.ends: dict[int, list[int]] = defaultdict(list)
+        """Ticks at which all notes of a track end, by track: instruments send a controller for that
+        when all their keys are up, while another track of the channel goes on."""
 
-    def add(self, event: Event, *, has_notes: bool) -> None:
-        """Take a message. has_notes: whether its track has notes of the channel."""
-        number, *values = event.data
-        if event.status & 0xF0 == PROGRAM:
+    def add(self, tick: int, status: int, data: bytes, track: int) -> None:
+        """Take a change of the program or of a controller."""
+        if status & 0xF0 == PROGRAM:
             is_drum = (self.is_drum and self.bank != PITCHED_BANK) or self.bank in DRUM_BANKS
-            self.programs.append((event.tick, DRUMS if is_drum else number, event.track))
-        elif event.status & 0xF0 == CONTROL:
-            if number == BANK:
-                self.bank = values[0]
-            elif number == SUSTAIN_PEDAL:
-                self.pedal.append((event.tick, values[0] >= PEDAL_DOWN))
-            elif number in (SOUND_OFF, RESET):
-                self.lift_pedal(event.tick)
-            if number == SOUND_OFF or number >= NOTES_OFF:
-                # Instruments send it when all keys are up; the notes of another track go on.
-                self.ends.append((event.tick, event.track if has_notes else None))
+            self.programs.append((tick, DRUMS if is_drum else data[0], track))
+            return
+        number, value = data
+        if number == BANK:
+            self.bank = value
+        elif number == SUSTAIN_PEDAL:
+            self.pedal.append((tick, value >= PEDAL_DOWN))
+        elif number in (SOUND_OFF, RESET):
+            self.lift_pedal(tick)
+        if number == SOUND_OFF or number >= NOTES_OFF:
+            self.ends[track].append(tick)
 
     def lift_pedal(self, tick: int) -> None:
         """End the notes that the pedal holds."""
@@ -125,7 +122,33 @@ def read_score(content: bytes, name: str, *, to_damage: bool = False) -> Score:
             meta[data[0]].append((tick, track, data[1:]))
     # Files for more than 16 channels name a port in each track.
     ports = {track: data[0] for _, track, data in reversed(meta[PORT])}
-    channels, tables = _play(file.events, ports)
+    channels = {
+        (port, number): Channel(is_drum=number == DRUM_CHANNEL)
+        for port in {0, *ports.values()}
+        for number in range(16)
+    }
+    # Messages of each key as (tick, velocity), velocity 0 for a release, by (track, channel).
+    keys: dict[tuple[int, int], dict[int, list[tuple[int, int]]]] = {}
+    for event in file.events:
+        tick, status, data, track = event
+        port, number = ports.get(track, 0), status & 0x0F
+        if status & 0xF0 in (NOTE_OFF, NOTE_ON):
+            messages = keys.setdefault((track, number), defaultdict(list))[data[0]]
+            messages.append((tick, data[1] if status >= NOTE_ON else 0))
+        elif status & 0xF0 in (PROGRAM, CONTROL):
+            channels[port, number].add(*event)
+        elif status == SYSEX and RESET_ALL.match(data):
+            for number in range(16):
+                channels[port, number].lift_pedal(tick)
+                channels[port, number].bank = 0
+        elif status == SYSEX and (rhythm := RHYTHM.match(data)):
+            block = rhythm[1][0] & 0x0F  # 0 for channel 10, 1 to 9, then 11 to 16
+            number = DRUM_CHANNEL if not block else block - (block < 10)
+            channels[port, number].set_drums(tick, is_drum=rhythm[2] > b"\0")
+    tables = {
+        (track, number): _notes(by_pitch, channels[ports.get(track, 0), number].ends[track])
+        for (track, number), by_pitch in sorted(keys.items())
+    }
     quarter = file.ticks_per_quarter
     times = np.concatenate([[0], *(table[:, 1:3].ravel() for table in tables.values())])
     last = int(times[times < OPEN].max())
@@ -158,48 +181,16 @@ def read_score(content: bytes, name: str, *, to_damage: bool = False) -> Score:
     return Score(name, parts, notes, quarter, end, **frame, left_out=file.faults)
 
 
-def _play(
-    events: list[Event], ports: dict[int, int]
-) -> tuple[dict[tuple[int, int], Channel], dict[tuple[int, int], Ids]]:
-    """Return the channels by port and number, and the notes by track and number of the channel.
+def _notes(keys: dict[int, list[tuple[int, int]]], ends: list[int]) -> Ids:
+    """Return pitch, onset, release and velocity of notes, [N, 4], of the messages of each key.
 
-    Notes are pitch, onset, release and velocity, [N, 4].
+    ends: ticks at which all notes end.
     """
-    # Messages of each key as (tick, velocity), velocity 0 for a release.
-    keys: dict[tuple[int, int], dict[int, list[tuple[int, int]]]] = {}
-    for tick, status, data, track in events:
-        if status & 0xF0 in (NOTE_OFF, NOTE_ON):
-            messages = keys.setdefault((track, status & 0x0F), defaultdict(list))[data[0]]
-            messages.append((tick, data[1] if status >= NOTE_ON else 0))
-    all_ports = {0, *ports.values()}
-    channels = {
-        (port, number): Channel(number == DRUM_CHANNEL)
-        for port in all_ports
-        for number in range(16)
-    }
-    for event in events:
-        port, number = ports.get(event.track, 0), event.status & 0x0F
-        if event.status < SYSEX:
-            channels[port, number].add(event, has_notes=(event.track, number) in keys)
-        elif event.status == SYSEX and RESET_ALL.match(event.data):
-            for number in range(16):
-                channels[port, number].lift_pedal(event.tick)
-                channels[port, number].bank = 0
-        elif event.status == SYSEX and (rhythm := RHYTHM.match(event.data)):
-            block = rhythm[1][0] & 0x0F  # 0 for channel 10, 1 to 9, then 11 to 16
-            number = DRUM_CHANNEL if not block else block - (block < 10)
-            channels[port, number].set_drums(event.tick, is_drum=rhythm[2] > b"\0")
-    tables = {}
-    for (track, number), by_pitch in sorted(keys.items()):
-        rows = [(p, *note) for p, messages in by_pitch.items() for note in _pair(messages)]
-        if rows:
-            table = np.array(rows, dtype=np.int64)
-            ends = channels[ports.get(track, 0), number].ends
-            ticks = np.array([*(tick for tick, own in ends if own in (track, None)), OPEN])
-            following = ticks[np.searchsorted(ticks[:-1], table[:, 1], side="right")]
-            table[:, 2] = np.minimum(table[:, 2], following)
-            tables[track, number] = table
-    return channels, tables
+    rows = [(pitch, *note) for pitch, messages in keys.items() for note in _pair(messages)]
+    table = np.array(rows, dtype=np.int64).reshape(-1, 4)
+    following = np.array([*ends, OPEN])[np.searchsorted(ends, table[:, 1], side="right")]
+    table[:, 2] = np.minimum(table[:, 2], following)
+    return table
 
 
 def _pair(messages: list[tuple[int, int]]) -> list[tuple[int, int, int]]:

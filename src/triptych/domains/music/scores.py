@@ -21,8 +21,6 @@ BEGINNINGS = {
     ".krn": rb"(?:!.*\s+)*\*\*",
 }
 """How files of a suffix begin."""
-MAX_BYTES = 20_000_000
-"""Largest file of a score that is read, in bytes: six times the longest of music21's corpus."""
 
 
 def notation_of(content: bytes, name: str) -> str:
@@ -49,8 +47,6 @@ def parse_score(content: bytes, kind: str, *, name: str) -> Score:
     Of a file of several ABC tunes the first. Raises UserError as `parse_musicxml`, and for ABC and
     Humdrum where music21 is missing or does not read them.
     """
-    if len(content) > MAX_BYTES:
-        raise UserError(f"{name} is too large: scores of at most {MAX_BYTES:,} bytes are read")
     if kind not in CONVERTED:
         return parse_musicxml(content, name=name)
     try:

@@ -18,9 +18,9 @@ from typing import Any, ClassVar, NamedTuple
 from zipfile import BadZipFile, ZipFile
 
 from triptych.domains.music.midi import (
+    MAX_BYTES,
     MUSIC_SUFFIXES,
     left_out_of,
-    most_bytes,
     parse_midi,
     read_content,
 )
@@ -100,7 +100,7 @@ def _members(path: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[str, bytes
             for info in zipped.infolist():
                 if is_wanted(info.filename) and not info.is_dir():
                     with zipped.open(info) as file:
-                        yield info.filename, file.read(most_bytes(info.filename) + 1)
+                        yield info.filename, file.read(MAX_BYTES + 1)
         return
     with tarfile.open(path) as archive:
         for member in archive:
@@ -108,7 +108,7 @@ def _members(path: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[str, bytes
                 packed = archive.extractfile(member)
                 yield (
                     member.name,
-                    b"" if packed is None else packed.read(most_bytes(member.name) + 1),
+                    b"" if packed is None else packed.read(MAX_BYTES + 1),
                 )
 
 
