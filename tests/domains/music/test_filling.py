@@ -10,13 +10,13 @@ import torch
 from tiny_music import Performances, tiny_model
 from tiny_scores import Line, quarters, score_of
 
+from triptych.domains.music.chords import CHORDS, chord_index
 from triptych.domains.music.conditions import FrameOptions
 from triptych.domains.music.config import Config, DataConfig, ModelConfig
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.metrics import score_filled
 from triptych.domains.music.notes import DRUMS, Ids, Score
 from triptych.domains.music.tokenizers.base import FillPart, MusicTokenizer
-from triptych.domains.music.tokenizers.chords import CHORDS, chord_index
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.music.tokenizers.key_events import END, notes_of, steps_of
 from triptych.domains.music.tokenizers.remi import RemiTokenizer

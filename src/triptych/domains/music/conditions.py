@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from triptych.domains.music.chords import chord_index
 from triptych.domains.music.constraints import ACCIDENTALS, SEMITONES
-from triptych.domains.music.tokenizers.chords import chord_index
 from triptych.errors import UserError
 from triptych.types import Checked, PositiveFloat, PositiveInt
 

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from triptych.domains.music.chord_symbols import chord_symbols
+from triptych.domains.music.chords import chords_of
 from triptych.domains.music.midi_events import (
     CONTROL,
     END,
@@ -228,7 +228,7 @@ def _frame(meta: Meta, latest: int) -> dict[str, Any]:
             (tick, (data[0] ^ 0x80) - 0x80, data[1] == 1)  # a signed byte
             for tick, _, data in meta[KEY]
         ],
-        "chords": [chord for own in texts.values() for chord in chord_symbols(own)],
+        "chords": [chord for own in texts.values() for chord in chords_of(own)],
     }
     return {
         name: [row for row, _ in groupby(sorted(own, key=itemgetter(0))) if row[0] <= latest]

@@ -11,8 +11,8 @@ from itertools import pairwise
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
+from triptych.domains.music.chords import chord_symbol
 from triptych.domains.music.constraints import SEMITONES
-from triptych.domains.music.harmony import chord_symbol
 from triptych.domains.music.notation import NOTE_TYPES
 from triptych.domains.music.notes import DRUMS
 

@@ -14,8 +14,8 @@ from fractions import Fraction
 from typing import Any
 from xml.etree.ElementTree import Element, indent, tostring
 
+from triptych.domains.music.chords import STEPS, harmony_element, on_fifths
 from triptych.domains.music.constraints import SEMITONES
-from triptych.domains.music.harmony import STEPS, harmony_element, on_fifths
 from triptych.domains.music.musicxml_measures import DRUM_PLACES, FORTE, VELOCITY
 from triptych.domains.music.notation import (
     MAX_VOICES,
@@ -27,7 +27,6 @@ from triptych.domains.music.notation import (
     Span,
     Value,
     bars_of,
-    beams,
     by_bar,
     divide,
     segments,
@@ -232,16 +231,13 @@ def _staff(
     """Yield the notes and rests of each voice of a staff in a measure."""
     unit = Fraction(4, bar.meter[1])
     span = Span(bar.start - bar.missing, unit, bar.meter[0])
-    beat = 3 * unit if unit < 1 and bar.meter[0] % 3 == 0 else Fraction(1)
     times = bar.start, bar.start + bar.length
     written = [divide(segments(own, *times), span) if own else [] for own in voices]
     signs = _accidentals([value for values in written for value in values], key)
     for place, values in enumerate(written):
         voice = str(MAX_VOICES * staff + place + 1), str(staff + 1)
         if values:
-            grouped = beams(values, span.start, beat)
-            pairs = zip(values, grouped, strict=True)
-            yield [note for pair in pairs for note in _notes(*pair, part, voice, key, signs)]
+            yield [note for value in values for note in _notes(value, part, voice, key, signs)]
         elif place == 0:
             rest = _element("rest", measure="yes"), _element("duration", _units(bar.length))
             yield [
@@ -279,7 +275,6 @@ def _spelling(pitch: int, sharps: int, is_minor: bool) -> tuple[str, int, int]:
 
 def _notes(
     value: Value,
-    beamed: list[str],
     part: int,
     voice: tuple[str, str],
     key: tuple[int, bool],
@@ -324,11 +319,8 @@ def _notes(
             element.append(_element("notehead", head))
         element.append(_element("staff", voice[1]))
         notations = [_element("tied", type=tie) for tie in ties]
-        if not place:
-            levels = enumerate(beamed, start=1)
-            element.extend(_element("beam", name, number=level) for level, name in levels)
-            if value.bracket:
-                notations.append(_element("tuplet", type=value.bracket, number=1))
+        if value.bracket and not place:
+            notations.append(_element("tuplet", type=value.bracket, number=1))
         if notations:
             element.append(_element("notations", *notations))
         yield element

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -311,35 +311,3 @@ def _may_cross(value: Value, parts: list[Span], edges: list[Fraction], cuts: set
     is_even = parts[0].count == 1 or parts[0].count % 2 == 0
     is_on_halves = all(offset.denominator == 1 for offset in offsets)
     return bool(value.chords) and len(crossed) == 2 and is_even and is_on_halves
-
-
-def beams(values: Sequence[Value], start: Fraction, beat: Fraction) -> list[list[str]]:
-    """Return the beams of each value, the eighths' first: begin, continue, end or a hook.
-
-    start: of the measure, or where it would start if it were complete. beat: length of the groups.
-    """
-
-    def group_of(value: Value) -> tuple[bool, Fraction | int]:
-        is_beamed = bool(value.chords) and value.undotted < 1
-        return is_beamed, (value.start - start) // beat if is_beamed else value.start
-
-    return [
-        beams_of_value
-        for (is_beamed, _), group in groupby(values, group_of)
-        for beams_of_value in _group_beams([*group], is_beamed)
-    ]
-
-
-def _group_beams(group: list[Value], is_beamed: bool) -> Iterator[list[str]]:
-    counts = [value.undotted.denominator.bit_length() - 1 for value in group]  # 1 for an eighth
-    for place, count in enumerate(counts):
-        before, after = (counts[n] if 0 <= n < len(counts) else 0 for n in (place - 1, place + 1))
-        names = []
-        for level in range(1, count + 1 if is_beamed and len(group) > 1 else 1):
-            if before >= level:
-                names.append("continue" if after >= level else "end")
-            elif after >= level:
-                names.append("begin")
-            else:
-                names.append("forward hook" if not before else "backward hook")
-        yield names

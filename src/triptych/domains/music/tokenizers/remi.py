@@ -35,12 +35,12 @@ from numpy.typing import NDArray
 
 from triptych.decoding.constraints import Forbidden
 from triptych.decoding.sampling import LogitsConstraint
+from triptych.domains.music.chords import transposed
 from triptych.domains.music.constraints import ConstraintOptions
 from triptych.domains.music.frame import Made
 from triptych.domains.music.notes import DRUMS, Ids, Score, latest
 from triptych.domains.music.tokenizers import remi_filling
 from triptych.domains.music.tokenizers.base import FillPart, Prompt
-from triptych.domains.music.tokenizers.chords import transposed
 from triptych.domains.music.tokenizers.remi_bars import (
     TICKS_PER_POSITION,
     bars_of,

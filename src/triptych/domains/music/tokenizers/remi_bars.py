@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from triptych.domains.music.chords import CHORDS, chord_index
 from triptych.domains.music.midi import MAX_SECONDS
 from triptych.domains.music.notes import (
     DRUMS,
@@ -19,7 +20,6 @@ from triptych.domains.music.notes import (
     Score,
     one_string_per_key,
 )
-from triptych.domains.music.tokenizers.chords import CHORDS, chord_index
 from triptych.domains.music.tokenizers.remi_grammar import DEFAULT_TEMPO, Kind
 from triptych.domains.music.tokenizers.remi_vocabulary import (
     KEYS,

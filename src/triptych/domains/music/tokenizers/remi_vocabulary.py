@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from triptych.domains.music.chords import CHORDS, ROOTS
 from triptych.domains.music.notes import DRUMS, N_PITCHES, Ids
 from triptych.domains.music.tokenizers.base import MusicTokenizer
-from triptych.domains.music.tokenizers.chords import CHORDS, ROOTS
 from triptych.domains.music.tokenizers.instruments import Ensemble, program_names
 from triptych.domains.music.tokenizers.remi_grammar import Kind, Meaning
 from triptych.types import NonNegativeInt, PositiveInt
