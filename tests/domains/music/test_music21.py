@@ -7,7 +7,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from triptych.domains.music.musicxml import read_musicxml
+from triptych.domains.music.musicxml import parse_musicxml
 from triptych.domains.music.notes import SILENT
 from triptych.domains.music.sources import music21
 from triptych.domains.music.sources.base import SPLITS
@@ -177,7 +177,7 @@ def test_a_score_with_its_meters_tempos_and_ties(tmp_path):
     )
     path = tmp_path / "a.xml"
     path.write_text(f"<s><part-list>{names}</part-list>{''.join(parts)}</s>", encoding="utf-8")
-    score = read_musicxml(path, name="a")
+    score = parse_musicxml(path.read_bytes(), name="a")
     unit = score.ticks_per_quarter / 2
     rows = [
         (pitch, onset / unit, release / unit, part, program, velocity)
@@ -210,7 +210,7 @@ def test_each_measure_has_the_meter_of_its_length(tmp_path):
         (attributes(4, extras.get(n, "")) if n in (0, *extras) else "") + note("C", 5, length)
         for n, length in enumerate(units)
     ]
-    score = read_musicxml(write(tmp_path / "a.mxl", lines, parts=1), name="a")
+    score = parse_musicxml(write(tmp_path / "a.mxl", lines, parts=1).read_bytes(), name="a")
     quarters = [(at / score.ticks_per_quarter, *two) for at, *two in score.time_signatures]
     assert quarters == [
         (0, 4, 4), (4, 5, 8), (6.5, 3, 4), (10.25, 4, 4), (14.25, 3, 4), (20.25, 5, 8),

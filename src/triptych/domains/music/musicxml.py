@@ -12,9 +12,8 @@ import xml.etree.ElementTree as ElementTree
 import zipfile
 from fractions import Fraction
 from html.entities import html5
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from operator import itemgetter
-from pathlib import Path
 
 from triptych.domains.music.musicxml_measures import Instrument, Measure, Reading, XmlPart
 from triptych.domains.music.notes import DRUMS, Notes, Part, Score, one_string_per_key
@@ -27,15 +26,6 @@ MAX_BYTES = 100_000_000
 """Largest document that an archive may unpack to."""
 EMPTY = ElementTree.Element("measure")
 """In place of the measures that a shorter part lacks."""
-
-
-def read_musicxml(path: Path, *, name: str) -> Score:
-    """Read a score; raises UserError as `parse_musicxml`, and for a file that is missing."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{name} cannot be read: {error.strerror or error}") from error
-    return parse_musicxml(content, name=name)
 
 
 def parse_musicxml(content: bytes, *, name: str) -> Score:
@@ -75,6 +65,8 @@ def parse_musicxml(content: bytes, *, name: str) -> Score:
     notes = Notes.of(rows)
     notes = one_string_per_key(notes, notes.onset, least=1)
     tempos = {_ticks(time): round(60e6 / tempo) for time, tempo in score.tempos.items()}
+    # Those that differ from the one before.
+    keys = [next(same) for _, same in groupby(sorted(score.keys.items()), itemgetter(1))]
     return Score(
         name,
         listed,
@@ -83,7 +75,7 @@ def parse_musicxml(content: bytes, *, name: str) -> Score:
         _ticks(score.starts[-1]),
         sorted(tempos.items()),
         [(_ticks(time), count, unit) for time, count, unit in score.signatures()],
-        [(_ticks(time), *key) for time, key in _changes(score.keys)],
+        [(_ticks(time), *key) for time, key in keys],
         sorted((_ticks(time), symbol) for time, symbol in score.chords.items()),
         score.left_out,
     )
@@ -106,7 +98,7 @@ def _document(content: bytes) -> bytes:
 
 
 def _parse(document: bytes, left_out: list[str]) -> ElementTree.Element:
-    """Return the root of a document by parts, without namespaces; the start of a damaged one."""
+    """Return the root of a document without namespaces; the start of a damaged one."""
     builder = ElementTree.TreeBuilder()
     if not document.startswith((codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE)):
         try:
@@ -124,14 +116,6 @@ def _parse(document: bytes, left_out: list[str]) -> ElementTree.Element:
         left_out.append(f"what follows damage in the document ({error})")
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]
-    if root.tag == "score-timewise":
-        parts: dict[str | None, ElementTree.Element] = {}
-        for measure in root.findall("measure"):
-            for part in measure.findall("part"):
-                key = part.get("id")
-                if key not in parts:
-                    parts[key] = ElementTree.SubElement(root, "part", id=key or "")
-                ElementTree.SubElement(parts[key], "measure", measure.attrib).extend(part)
     return root
 
 
@@ -155,15 +139,6 @@ def _part(entry: ElementTree.Element, score: Reading) -> XmlPart:
 
 def _ticks(quarters: Fraction) -> int:
     return round(quarters * TICKS_PER_QUARTER)
-
-
-def _changes(keys: dict[Fraction, tuple[int, bool]]) -> list[tuple[Fraction, tuple[int, bool]]]:
-    """Return the keys that differ from the one before, by time."""
-    ordered = sorted(keys.items())
-    return [
-        change for place, change in enumerate(ordered)
-        if not place or change[1] != ordered[place - 1][1]
-    ]  # fmt: skip
 
 
 def _joined(part: XmlPart, number: int, is_drum: bool) -> list[list[int]]:

@@ -190,24 +190,14 @@ class Measure:
         """Take what is played, or else the metronome mark that is shown."""
         sound = element if element.tag == "sound" else element.find("sound")
         mark = element.find("direction-type/metronome")
-        at = self.now
+        at = self.now + self._offset(element.find("offset"))
         if sound is not None and sound.get("tempo"):
             tempo = float(sound.get("tempo", ""))
-            offsets = (element.find("offset"), sound.find("offset"))
-            at += sum(
-                self._offset(offset)
-                for offset in offsets
-                if offset is not None and (offset.get("sound") == "yes" or offset is offsets[1])
-            )
-            if tempo == 0:  # what some programs write in place of none
-                return
         elif mark is not None and mark.find("per-minute") is not None:
             number = re.search(r"\d+(?:\.\d+)?", mark.findtext("per-minute") or "")
             unit = _note_value(mark.findtext("beat-unit"), len(mark.findall("beat-unit-dot")))
             tempo = float(number[0]) * float(unit) if number else 0.0
-            at += self._offset(element.find("offset"))
-            if at in self.score.tempos:
-                return
+            tempo = self.score.tempos.get(at, tempo)
         else:
             return
         if not TEMPOS[0] <= tempo <= TEMPOS[1]:
@@ -248,18 +238,10 @@ class Measure:
         return Fraction(0 if offset is None else offset.text or "") / self.part.divisions
 
     def _duration(self, element: Element) -> Fraction:
-        """Return the duration of an element; by its note value where it is damaged."""
-        try:
-            length = Fraction((element.findtext("duration") or "").strip()) / self.part.divisions
-            if length >= 0:
-                return length
-        except (ValueError, ArithmeticError):
-            pass
-        if element.find("type") is None:
-            raise ValueError("a duration that is no number")
-        ratio = [int(element.findtext(f"time-modification/{name}-notes") or 1)
-                 for name in ("normal", "actual")]  # fmt: skip
-        return _note_value(element.findtext("type"), len(element.findall("dot"))) * Fraction(*ratio)
+        length = Fraction((element.findtext("duration") or "").strip()) / self.part.divisions
+        if length < 0:
+            raise ValueError(f"a duration of {length}")
+        return length
 
 
 def _note_value(name: str | None, dots: int) -> Fraction:

@@ -41,7 +41,6 @@ DIVISIONS = 10_080
 KEYBOARDS = {*range(24)}
 """Programs that are written on two staves if they have notes on both sides of OUTER."""
 OUTER = (53, 67)
-VIOLA = 41
 ACCIDENTALS = {-2: "flat-flat", -1: "flat", 0: "natural", 1: "sharp", 2: "double-sharp"}
 HEADER = (
     b'<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE score-partwise PUBLIC '
@@ -220,8 +219,6 @@ def _clef(chords: list[Chord], programs: set[int]) -> tuple[str, int]:
     pitches = sorted(note.pitch for chord in chords for note in chord.notes) or [MIDDLE_C]
     if DRUMS in programs:
         return "percussion", 3
-    if programs == {VIOLA}:
-        return "C", 3
     return ("F", 4) if pitches[len(pitches) // 2] < MIDDLE_C - 2 else ("G", 2)
 
 

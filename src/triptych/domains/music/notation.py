@@ -21,8 +21,8 @@ NOTE_TYPES = {
     Fraction(1, 16): "64th", Fraction(1, 32): "128th", Fraction(1, 64): "256th",
 }  # fmt: skip
 """Name in MusicXML of each note value, in quarters."""
-EXACT = (8, 12, 16, 24, 32, 5, 20, 7, 28, 9)
-"""Parts of a quarter at whose multiples notes stay where they are."""
+EXACT = (8, 12, 16, 24, 32, 48, 5, 20, 40, 7, 28, 9, 36)
+"""Parts of a quarter of which one has all notes in it, that stay where they are."""
 COARSE = (8, 12)
 """Parts of a quarter to which all others move."""
 MAX_VOICES = 4
@@ -57,7 +57,7 @@ class Bar(NamedTuple):
     meter: tuple[int, int]
     missing: Fraction
     """What it lacks at its beginning, of a bar of its meter."""
-    number: str
+    number: int
 
 
 @dataclass(frozen=True)
@@ -159,35 +159,23 @@ def bars_of(score: Score, ticks: Ids) -> list[Bar]:
     ]
     full = [Fraction(4 * count, unit) for count, unit in meters]
     missing, end = [Fraction(0)] * len(meters), len(meters) - 1
-    # A short bar with a meter of its own is an incomplete bar of the meter around it.
-    for bar, length in enumerate(lengths):
-        before, after = max(0, bar - 1), min(bar + 1, end)
-        if bar == 0 and length < full[after]:
-            meters[0], missing[0] = meters[after], full[after] - length
-        elif length < full[before] and meters[bar] != meters[before]:
-            is_cut = bar + 1 < end and meters[bar + 2] == meters[before]
-            if is_cut and length + lengths[after] == full[before]:
-                meters[bar] = meters[after] = meters[before]
-                full[bar], missing[after] = full[before], length
-            elif bar == end:
-                meters[bar] = meters[before]
-    bars, start, number = list[Bar](), Fraction(0), int(not missing[0])
-    for length, meter, lack in zip(lengths, meters, missing, strict=True):
-        is_second = bool(bars and lack)
-        bars.append(Bar(start, length, meter, lack, f"X{number}" if is_second else f"{number}"))
-        start, number = start + length, number + (not is_second)
+    # A short first or last bar with a meter of its own is an incomplete bar of the other meter.
+    if lengths[0] < full[min(1, end)]:
+        meters[0], missing[0] = meters[min(1, end)], full[min(1, end)] - lengths[0]
+    if lengths[end] < full[max(0, end - 1)]:
+        meters[end] = meters[max(0, end - 1)]
+    bars, start = list[Bar](), Fraction(0)
+    for number, bar in enumerate(zip(lengths, meters, missing, strict=True), int(not missing[0])):
+        bars.append(Bar(start, *bar, number))
+        start += bar[0]
     return bars
 
 
 def snapped(times: Iterable[int], ticks: Ids, bars: list[Bar], unit: int) -> dict[int, Fraction]:
     """Return the time in quarters of each tick; unit: ticks per quarter.
 
-    Where one time in a quarter is not EXACT, all times in it move to one of the COARSE grids.
+    All times in a quarter are multiples of one of the EXACT grids, or move to a COARSE one.
     """
-
-    def error(grid: int, rest: int) -> float:
-        return abs(round(grid * rest / unit) / grid * unit - rest)
-
     # An exact time loses half a tick where it is rounded to ticks; programs round more coarsely.
     slack = max(0.5, unit / 500)
     quarters: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
@@ -198,15 +186,16 @@ def snapped(times: Iterable[int], ticks: Ids, bars: list[Bar], unit: int) -> dic
         quarters[bar, quarter][tick] = rest
     placed = {}
     for (bar, quarter), inside in quarters.items():
-        grids = {
-            tick: next((grid for grid in EXACT if error(grid, rest) <= slack), 0)
-            for tick, rest in inside.items()
+        errors = {
+            grid: max(
+                abs(round(grid * rest / unit) / grid * unit - rest) for rest in inside.values()
+            )
+            for grid in EXACT
         }
-        if not all(grids.values()):
-            errors = {grid: sum(error(grid, rest) for rest in inside.values()) for grid in COARSE}
-            grids = dict.fromkeys(inside, min(errors, key=errors.__getitem__))
-        for tick, grid in grids.items():
-            after = quarter + Fraction(round(grid * inside[tick] / unit), grid)
+        coarse = min(COARSE, key=errors.__getitem__)
+        grid = next((grid for grid, error in errors.items() if error <= slack), coarse)
+        for tick, rest in inside.items():
+            after = quarter + Fraction(round(grid * rest / unit), grid)
             placed[tick] = bars[bar].start + min(after, bars[bar].length)
     return placed
 

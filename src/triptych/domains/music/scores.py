@@ -57,10 +57,11 @@ def parse_score(content: bytes, kind: str, *, name: str) -> Score:
             f"{name}: ABC and Humdrum are read with the package music21, which is not installed "
             "here: pip install 'triptych[scores]'"
         ) from error
-    tune, *others = _tunes(content, kind)
+    tune, *others = re.split(rb"\n(?=X:)", content) if kind == ".abc" else [content]
+    text = tune.decode("utf-8-sig", "replace")
     # The readers of music21 raise many types for damaged files.
     try:
-        music: Any = converter.parseData(tune, format=CONVERTED[kind])
+        music: Any = converter.parseData(text, format=CONVERTED[kind])
         exporter = GeneralObjectExporter(music)
         # Measures stay as short as they are written; only music without any has to be divided.
         exporter.makeNotation = not music.recurse().getElementsByClass("Measure")
@@ -70,12 +71,3 @@ def parse_score(content: bytes, kind: str, *, name: str) -> Score:
     score = parse_musicxml(document, name=name)
     further = [f"all tunes but the first, {len(others) + 1} in all"] * bool(others)
     return replace(score, left_out=[*score.left_out, *further])
-
-
-def _tunes(content: bytes, kind: str) -> list[str]:
-    """Return the tunes of a file as texts."""
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = content.decode("cp1252", errors="replace")
-    return re.split(r"\n(?=X:)", text) if kind == ".abc" else [text]

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych.domains.music.musicxml import MUSICXML_SUFFIXES, read_musicxml
+from triptych.domains.music.musicxml import MUSICXML_SUFFIXES, parse_musicxml
 from triptych.domains.music.notes import SILENT, Ids, Score, voice_grid
 from triptych.domains.music.sources.base import LOG, HashedSource, Piece
 from triptych.domains.music.sources.chorales import JSBChorales
@@ -197,7 +197,7 @@ def read_chorale(path: Path) -> Chorale | None:
     Where notes of a part overlap, the first one sounds, the lower one of two that begin together.
     Raises UserError for a damaged file, ValueError for a pitch without a symbol.
     """
-    score = read_musicxml(path, name=path.name)
+    score = parse_musicxml(path.read_bytes(), name=path.name)
     if len(score.parts) != N_VOICES:
         return None
 
@@ -251,7 +251,7 @@ def all_ensembles() -> list[Score]:
 def read_ensemble(path: Path) -> Score | None:
     """Read a score; None where a part is for another instrument, or where there are too few."""
     name = path.as_posix().partition("/corpus/")[2].removesuffix(path.suffix)
-    score = read_musicxml(path, name=name)
+    score = parse_musicxml(path.read_bytes(), name=name)
     programs = [
         next((PROGRAMS[word] for word in words if word in PROGRAMS), None)
         for words in (part.name.lower().replace(".", " ").split() for part in score.parts)
