@@ -198,12 +198,9 @@ def midi_file(score: Score) -> mido.MidiFile:
         frame.append((tick, meta("key_signature", key=key)))
     frame += [(tick, meta("marker", text=chord)) for tick, chord in score.chords]
     file.tracks.append(_track(frame, score.last_tick))
-    programs = [
-        [*dict.fromkeys(score.notes.program[score.notes.part == number].tolist())]
-        for number in range(len(score.parts))
-    ]
-    channels = _channels([tuple(own) for own in programs])
-    for number, (part, (port, channel)) in enumerate(zip(score.parts, channels, strict=True)):
+    for number, (part, (port, channel)) in enumerate(
+        zip(score.parts, _channels(score), strict=True)
+    ):
         notes = score.notes[score.notes.part == number].sorted("onset", "pitch")
         events = [(0, meta("track_name", name=part.name))] if part.name else []
         if port:
@@ -227,18 +224,19 @@ def midi_file(score: Score) -> mido.MidiFile:
     return file
 
 
-def _channels(programs: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:
-    """Return the port and channel of each part, of the programs that it plays."""
-    pitched = [own for own in programs if DRUMS not in own]
+def _channels(score: Score) -> list[tuple[int, int]]:
+    """Return the port and channel of each part."""
+    notes = score.notes
+    programs = [{*notes.program[notes.part == part].tolist()} for part in range(len(score.parts))]
     # Parts of one program may share a channel; one that changes its program has its own.
-    shares = len(pitched) > len(PITCHED_CHANNELS)
+    shares = sum(DRUMS not in own for own in programs) > len(PITCHED_CHANNELS)
     places: dict[Any, int] = {}
     channels = []
     for number, own in enumerate(programs):
         if DRUMS in own:
             channels.append((0, DRUM_CHANNEL))
             continue
-        key = own if shares and len(own) == 1 else number
+        key = frozenset(own) if shares and len(own) == 1 else number
         port, place = divmod(places.setdefault(key, len(places)), len(PITCHED_CHANNELS))
         channels.append((port, PITCHED_CHANNELS[place]))
     return channels
@@ -246,15 +244,12 @@ def _channels(programs: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:
 
 def _track(events: list[tuple[int, Any]], end: int) -> mido.MidiTrack:
     """Return messages at ticks as a track; at one tick notes end before others begin."""
-    order = {"note_off": 0, "note_on": 2}
-    track, now = mido.MidiTrack(), 0
-    events = [*events, (end, mido.MetaMessage("end_of_track"))]
-    last = max(tick for tick, _ in events)
-    events[-1] = last, events[-1][1]
-    for tick, message in sorted(events, key=lambda e: (e[0], order.get(e[1].type, 1))):
-        track.append(message.copy(time=tick - now))
-        now = tick
-    return track
+    order = {"note_off": 0, "note_on": 2, "end_of_track": 3}
+    last = max([end, *(tick for tick, _ in events)])
+    events = [*events, (last, mido.MetaMessage("end_of_track"))]
+    events.sort(key=lambda event: (event[0], order.get(event[1].type, 1)))
+    waits = np.diff([0, *(tick for tick, _ in events)]).tolist()
+    return mido.MidiTrack(m.copy(time=wait) for wait, (_, m) in zip(waits, events, strict=True))
 
 
 def write_midi(music: pretty_midi.PrettyMIDI | Score, path: str | Path) -> Path:
