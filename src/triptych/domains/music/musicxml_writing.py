@@ -20,7 +20,6 @@ from triptych.domains.music.musicxml_measures import DRUM_PLACES, FORTE, VELOCIT
 from triptych.domains.music.notation import (
     MAX_VOICES,
     MIDDLE_C,
-    NOTE_TYPES,
     Bar,
     Chord,
     Note,
@@ -279,7 +278,7 @@ def _notes(
 ) -> Iterator[Element]:
     """Yield a rest, or the notes of a chord; voice: its number and that of its staff."""
     sounding = sorted((note, chord) for chord in value.chords for note in chord.notes)
-    actual, normal = value.ratio
+    (actual, normal), (name, is_dotted) = value.ratio, value.shape
     for place, (note, chord) in enumerate(sounding or [(None, None)]):
         element, ties, head, sign = _element("note"), list[str](), None, None
         if note is None or chord is None:
@@ -305,8 +304,8 @@ def _notes(
         if note is not None:
             element.append(_element("instrument", id=_instrument(part, note.program, note.pitch)))
         element.append(_element("voice", voice[0]))
-        element.append(_element("type", NOTE_TYPES[value.undotted]))
-        element.extend([_element("dot")] * value.is_dotted)
+        element.append(_element("type", name))
+        element.extend([_element("dot")] * is_dotted)
         if sign is not None:
             element.append(_element("accidental", sign))
         if actual != normal:

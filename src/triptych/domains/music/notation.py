@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -21,6 +20,12 @@ NOTE_TYPES = {
     Fraction(1, 16): "64th", Fraction(1, 32): "128th", Fraction(1, 64): "256th",
 }  # fmt: skip
 """Name in MusicXML of each note value, in quarters."""
+WRITTEN = {
+    value * dot: (name, dot > 1)
+    for value, name in NOTE_TYPES.items()
+    for dot in (Fraction(1), Fraction(3, 2))
+}
+"""Name, and whether it has a dot, of each time that one note fills, in quarters."""
 EXACT = (8, 12, 16, 24, 32, 48, 5, 20, 40, 7, 28, 9, 36)
 """Parts of a quarter of which one has all notes in it, that stay where they are."""
 COARSE = (8, 12)
@@ -78,19 +83,12 @@ class Value:
         return (self.stop - self.start) * Fraction(*self.ratio)
 
     @property
-    def is_dotted(self) -> bool:
-        """Whether it is written with a dot."""
-        return self.written.numerator % 3 == 0
-
-    @property
-    def undotted(self) -> Fraction:
-        """Note value without its dot; the nearest one where none writes it."""
-        return _nearest(self.written / Fraction(3, 2) if self.is_dotted else self.written)
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether one note value writes it."""
-        return self.written == self.undotted * (Fraction(3, 2) if self.is_dotted else 1)
+    def shape(self) -> tuple[str, bool]:
+        """Name of its note value and whether it has a dot, of the nearest one that is written."""
+        written = self.written
+        if written not in WRITTEN:
+            written = min(WRITTEN, key=lambda known: abs(known - written))
+        return WRITTEN[written]
 
 
 @dataclass(frozen=True)
@@ -137,11 +135,6 @@ class Span:
             if all(_is_binary(cut / unit) for cut in inside):
                 return Span(self.start, unit, actual, (actual, normal))
         return None
-
-
-@functools.cache
-def _nearest(value: Fraction) -> Fraction:
-    return min(NOTE_TYPES, key=lambda known: abs(known - value))
 
 
 def _is_binary(number: Fraction) -> bool:
@@ -202,14 +195,12 @@ def snapped(times: Iterable[int], ticks: Ids, bars: list[Bar], unit: int) -> dic
 
 def two_staves(chords: list[Chord]) -> list[list[Chord]]:
     """Return the chords from middle C on, and those below it."""
-    hands = (
-        [
-            chord._replace(notes=[n for n in chord.notes if (n.pitch < MIDDLE_C) == is_left])
-            for chord in chords
-        ]
-        for is_left in (False, True)
-    )
-    return [[chord for chord in hand if chord.notes] for hand in hands]
+    staves = []
+    for is_low in (False, True):
+        own = [[n for n in chord.notes if (n.pitch < MIDDLE_C) == is_low] for chord in chords]
+        pairs = zip(chords, own, strict=True)
+        staves.append([chord._replace(notes=notes) for chord, notes in pairs if notes])
+    return staves
 
 
 def voices_of(chords: list[Chord]) -> list[list[Chord]]:
@@ -252,7 +243,7 @@ def divide(values: Sequence[Value], span: Span) -> list[Value]:
     """
     values = [replace(value, ratio=span.ratio) for value in values]
     covered = len(values) == 1 and (values[0].start, values[0].stop) == (span.start, span.stop)
-    if (covered and values[0].is_writable) or span.unit < min(NOTE_TYPES):
+    if (covered and values[0].written in WRITTEN) or span.unit < min(NOTE_TYPES):
         return values
     cuts = {time for value in values for time in (value.start, value.stop)}
     parts = span.parts()
@@ -290,7 +281,7 @@ def divide(values: Sequence[Value], span: Span) -> list[Value]:
 def _may_cross(value: Value, parts: list[Span], edges: list[Fraction], cuts: set[Fraction]) -> bool:
     """Whether a value that is longer than one part of a span is written as one note."""
     crossed = [part for part in parts if part.start < value.stop and part.stop > value.start]
-    if not value.is_writable or not all(part.is_plain(cuts) for part in crossed):
+    if value.written not in WRITTEN or not all(part.is_plain(cuts) for part in crossed):
         return False
     if value.start in edges and value.stop in edges:
         return True
