@@ -212,7 +212,7 @@ def test_an_evaluation_names_its_counts(choir):
 
 
 def test_data_names_another_folder(choir, tmp_path, busy_piece):
-    with pytest.raises(UserError, match="reads no folder"):
+    with pytest.raises(UserError, match="gives no piece for the split test"):
         choir.evaluate(data=tmp_path)
     model = model_of(
         MidiFolder("gone", validation_share=0.4, test_share=0.4), length=60, overlap=20
