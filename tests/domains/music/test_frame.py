@@ -10,7 +10,7 @@ from tiny_music import Chorales, Performances, tiny_model
 from tiny_scores import Line, quarters, score_of
 
 from triptych.domains.music.conditions import FrameOptions, chords_at, signature_of
-from triptych.domains.music.frame import chosen_cells, cut, octaves_into, transpose
+from triptych.domains.music.frame import chosen_cells, cut, octaves_into, put_into, transpose
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.midi import midi_bytes, midi_file, parse_midi
 from triptych.domains.music.notes import Score
@@ -210,3 +210,11 @@ def test_all_meters_come_back(meter: tuple[int, int]) -> None:
     assert [tempo for _, tempo in again.tempos] == [round(60e6 / 132)]
     if meter[0] < 13 and meter[1] < 32:
         assert again.time_signatures == [(0, *meter)]
+
+
+def test_a_new_note_does_not_end_a_kept_one_of_its_pitch() -> None:
+    held = score_of([("Piano", 0, [(0, 6, 60), (0, 1, 64)])])
+    new = score_of([("Piano", 0, [(4, 5, 60), (4, 5, 67), (6, 7, 60)])])
+    made = put_into(held, np.ones(2, dtype=bool), new, {"Piano": 0})
+    assert quarters(made.score, 0) == [(0, 1, 64), (0, 6, 60), (4, 5, 67), (6, 7, 60)]
+    assert made.is_new.tolist() == [False, False, True, True]

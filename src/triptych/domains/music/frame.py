@@ -139,6 +139,7 @@ def put_into(
     notes = replace(notes, part=player, program=np.where(own == -2, notes.program, own))
     notes = replace(notes, release=np.maximum(notes.release, notes.onset + 1))
     old = given.notes[kept]
+    notes = notes[_free(old, notes)]
     every = joined(old, notes)
     is_new = np.repeat([False, True], [len(old), len(notes)])
     if order:  # such as voices, from the highest
@@ -162,6 +163,23 @@ def put_into(
     pedals = [replace(p, pedal=[m for m in p.pedal if m[0] < end]) for p in parts]
     score = without_rests(replace(score, parts=pedals)) if len(playing) else score
     return Made(score, is_new[rows])
+
+
+def _free(old: Notes, new: Notes) -> NDArray[np.bool_]:
+    """Return which new notes begin while no old one of their part and pitch sounds: bool [N].
+
+    One key cannot be struck again while it is held: a kept note would end there.
+    """
+    spans: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for part, pitch, onset, release in old.rows("part", "pitch", "onset", "release"):
+        spans.setdefault((part, pitch), []).append((onset, release))
+    return np.array(
+        [
+            not any(start <= onset < stop for start, stop in spans.get((part, pitch), ()))
+            for part, pitch, onset in new.rows("part", "pitch", "onset")
+        ],
+        dtype=bool,
+    )
 
 
 def joined(first: Notes, second: Notes) -> Notes:
