@@ -16,7 +16,7 @@ from triptych.domains.music.config import Config, DataConfig, ModelConfig
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.metrics import score_filled
 from triptych.domains.music.notes import DRUMS, Ids, Score
-from triptych.domains.music.tokenizers.base import FillPart, MusicTokenizer
+from triptych.domains.music.tokenizers.base import FillPart, FillTask, MusicTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.music.tokenizers.key_events import END, notes_of, steps_of
 from triptych.domains.music.tokenizers.remi import RemiTokenizer
@@ -61,7 +61,7 @@ def rows(score: Score) -> list[tuple[object, ...]]:
 def test_the_answer_is_the_piece_and_the_grammar_allows_it(fill: str) -> None:
     for window in (4096, 200):  # a small one makes the bars in several parts
         parts: list[FillPart] = []
-        made = BAND.fill(WALTZ, None, fill, answers(parts), window=window)
+        made = BAND.fill(FillTask(WALTZ, None, fill, answers(parts), window))
         assert rows(made.score) == rows(WALTZ)
         assert made.score.time_signatures == WALTZ.time_signatures
         assert made.is_new.any()
@@ -79,7 +79,7 @@ def test_the_answer_is_the_piece_and_the_grammar_allows_it(fill: str) -> None:
 
 def test_a_window_holds_both_sides_of_the_part() -> None:
     parts: list[FillPart] = []
-    BAND.fill(WALTZ, None, "bars:3", answers(parts), window=4096)
+    BAND.fill(FillTask(WALTZ, None, "bars:3", answers(parts), 4096))
     (part,) = parts
     words = [BAND.symbols[token] for token in part.prompt]
     assert words[0] == "Fill"
@@ -143,7 +143,7 @@ def test_examples_of_performances() -> None:
 def test_the_answer_of_a_performance_is_the_piece(fill: str) -> None:
     piano = score_of([("Piano", 0, [*TUNE, *BASS])], meters=((0, 3, 4),), tempo=100)
     parts: list[FillPart] = []
-    made = PIANO.fill(piano, None, fill, answers(parts), window=4096)
+    made = PIANO.fill(FillTask(piano, None, fill, answers(parts), 4096))
     found, expected = (np.array([row[:3] for row in rows(one)]) for one in (made.score, piano))
     np.testing.assert_allclose(found, expected, atol=480 * 0.02)
     for part in parts:

@@ -218,3 +218,12 @@ def test_a_new_note_does_not_end_a_kept_one_of_its_pitch() -> None:
     made = put_into(held, np.ones(2, dtype=bool), new, {"Piano": 0})
     assert quarters(made.score, 0) == [(0, 1, 64), (0, 6, 60), (4, 5, 67), (6, 7, 60)]
     assert made.is_new.tolist() == [False, False, True, True]
+
+
+def test_keys_and_chords_are_transposed_with_the_notes() -> None:
+    song = replace(JIG_SCORE, chords=[(0, "D:maj"), (240, "Gm7"), (480, "Bridge")])
+    up = transpose(song, 3)
+    assert up.key_signatures == [(0, -1, False)]  # D major with two sharps, then F major
+    assert up.chords == [(0, "F:maj"), (240, "Bb:min7"), (480, "Bridge")]
+    assert (up.notes.pitch - song.notes.pitch == 3).all()
+    assert transpose(song, -12).key_signatures == song.key_signatures

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from triptych.domains.music.chords import CHORDS, chord_index, transposed
 from triptych.domains.music.notes import DRUMS, Ids, Notes, Score
 from triptych.errors import UserError
 from triptych.files.piano_roll import IsKept
@@ -66,7 +67,7 @@ def cut(score: Score, end: int) -> Score:
 
 
 def transpose(score: Score, semitones: int) -> Score:
-    """Return a score with all notes but drums moved; key signatures and chord symbols stay."""
+    """Return a score with all notes but drums, key signatures and chord symbols moved."""
     notes = score.notes
     pitch = np.where(notes.program == DRUMS, notes.pitch, notes.pitch + semitones)
     if len(pitch) and not 0 <= pitch.min() <= pitch.max() <= 127:
@@ -74,7 +75,17 @@ def transpose(score: Score, semitones: int) -> Score:
             f"{score.name} has pitches from {notes.pitched.pitch.min()} to "
             f"{notes.pitched.pitch.max()}; transposed by {semitones} some are no MIDI pitches"
         )
-    return replace(score, notes=replace(notes, pitch=pitch))
+    keys, chords = score.key_signatures, score.chords
+    if semitones % 12:
+        fifths = 7 * semitones
+        keys = [(at, (sharps + fifths + 5) % 12 - 5, minor) for at, sharps, minor in keys]
+        known = [(at, name, chord_index(name)) for at, name in chords]
+        chords = [
+            (at, name if index is None else CHORDS[transposed(index, semitones)])
+            for at, name, index in known
+        ]
+    moved = replace(notes, pitch=pitch)
+    return replace(score, notes=moved, key_signatures=keys, chords=chords)
 
 
 def octaves_into(low: int, high: int, lowest: int, highest: int) -> int:

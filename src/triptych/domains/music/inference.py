@@ -57,6 +57,7 @@ from triptych.domains.music.midi import (
 )
 from triptych.domains.music.notes import Ids, Score
 from triptych.domains.music.statistics import self_similarity_png
+from triptych.domains.music.tokenizers.base import FillTask
 from triptych.domains.music.tokenizers.voices import melody_part
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.files.results import OutputFolder, json_bytes
@@ -247,7 +248,7 @@ class MusicModel(MusicEvaluation):
             request = replace(request, seed=(request.seed or 0) + number)
             sample = partial(fill_part, self.model, self.settings, request, rules)
             window = self.settings.sequence_length
-            made.append(self.tokenizer.fill(score, keep, fill, sample, window=window))
+            made.append(self.tokenizer.fill(FillTask(score, keep, fill, sample, window)))
         return made
 
     def _read(self, given: GivenMidi, name: str, transpose_by: str | None) -> Score:

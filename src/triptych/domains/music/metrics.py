@@ -19,7 +19,7 @@ from triptych.domains.music.data import Batch
 from triptych.domains.music.melody import PADDING, condition_of
 from triptych.domains.music.model import MusicSettings
 from triptych.domains.music.notes import Ids, Score
-from triptych.domains.music.tokenizers.base import Cycles, FillPart, MusicTokenizer
+from triptych.domains.music.tokenizers.base import Cycles, FillPart, FillTask, MusicTokenizer
 from triptych.training.engine.devices import device_of
 from triptych.training.engine.evaluate import in_double
 from triptych.training.loading.batches import cut
@@ -146,7 +146,7 @@ def score_filled(
         sums["notes"] += float(notes.sum())
         return part.answer
 
-    tokenizer.fill(score, None, fill, add, window=window)
+    tokenizer.fill(FillTask(score, None, fill, add, window))
     return sums
 
 

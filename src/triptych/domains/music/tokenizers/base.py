@@ -59,6 +59,19 @@ class FillPart(NamedTuple):
     """The piece before it, without infilling."""
 
 
+class FillTask(NamedTuple):
+    """Piece of which some bars or parts are made anew."""
+
+    score: Score
+    keep: str | None
+    fill: str | None
+    """As in `chosen_cells`."""
+    sample: Callable[[FillPart], Ids]
+    """Returns the ids that follow the prompt of a part."""
+    window: int
+    """Length of the model's window, in tokens."""
+
+
 class Prompt(NamedTuple):
     """Beginning of a piece that is continued."""
 
@@ -186,20 +199,10 @@ class MusicTokenizer(Checked, ABC):
         """
         raise self._without_voices()
 
-    def fill(
-        self,
-        score: Score,
-        keep: str | None,
-        fill: str | None,
-        sample: Callable[[FillPart], Ids],
-        *,
-        window: int,
-    ) -> Made:
+    def fill(self, task: FillTask) -> Made:
         """Return a piece of which some bars or parts are made anew.
 
-        For models that were trained with `data.infilling_share`. keep, fill: as in `chosen_cells`.
-        sample: returns the ids that follow the prompt of a part. window: length of the model's
-        window, in tokens.
+        For models that were trained with `data.infilling_share`.
         """
         raise self._without_voices()
 

@@ -18,7 +18,7 @@ A round trip through `encode` and `decode` moves onsets and releases by at most 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -44,7 +44,7 @@ from triptych.domains.music.notes import (
 from triptych.domains.music.tokenizers import events_filling
 from triptych.domains.music.tokenizers.base import (
     MELODY_REST,
-    FillPart,
+    FillTask,
     MelodicTokenizer,
     Prompt,
 )
@@ -278,18 +278,8 @@ class EventTokenizer(MelodicTokenizer):
             1, self.vocabulary_size, seconds=seconds, n_prompt=n_prompt, is_exact=True
         )
 
-    def fill(
-        self,
-        score: Score,
-        keep: str | None,
-        fill: str | None,
-        sample: Callable[[FillPart], Ids],
-        *,
-        window: int,
-    ) -> Made:
-        if not self.infilling:
-            raise self._without_voices()
-        return events_filling.fill(self, score, keep, fill, sample, window=window)
+    def fill(self, task: FillTask) -> Made:
+        return events_filling.fill(self, task) if self.infilling else super().fill(task)
 
     def fill_example(self, ids: Ids, generator: torch.Generator) -> Ids:
         return events_filling.example(ids, generator)

@@ -6,7 +6,6 @@ the part itself and END. So what is made continues the past, and the future is k
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import groupby, pairwise
@@ -20,12 +19,11 @@ from triptych.domains.music.notes import (
     STEPS_PER_SECOND,
     Ids,
     Notes,
-    Score,
     performance,
     settle,
     to_steps,
 )
-from triptych.domains.music.tokenizers.base import FillPart
+from triptych.domains.music.tokenizers.base import FillPart, FillTask
 from triptych.domains.music.tokenizers.key_events import END, KeyEvents, notes_of, steps_of
 from triptych.errors import UserError
 
@@ -81,16 +79,9 @@ def written(
     return np.concatenate([[FILL], wait, after[:n_after], tail, [PAST], before]), answer
 
 
-def fill(
-    tokenizer: EventTokenizer,
-    score: Score,
-    keep: str | None,
-    fill: str | None,
-    sample: Callable[[FillPart], Ids],
-    *,
-    window: int,
-) -> Made:
+def fill(tokenizer: EventTokenizer, task: FillTask) -> Made:
     """See `MusicTokenizer.fill`; all parts of a bar are one piano, and are made anew together."""
+    score, keep, fill, sample, window = task
     names = [part.name or f"track {number}" for number, part in enumerate(score.parts, start=1)]
     lines = score.bars()
     cells = chosen_cells(lines, names, keep, fill, score.name)

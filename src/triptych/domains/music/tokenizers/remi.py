@@ -24,7 +24,6 @@ past, as in Bavarian et al. 2022, arXiv 2207.14255).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -40,7 +39,7 @@ from triptych.domains.music.constraints import ConstraintOptions
 from triptych.domains.music.frame import Made
 from triptych.domains.music.notes import DRUMS, Ids, Score, latest
 from triptych.domains.music.tokenizers import remi_filling
-from triptych.domains.music.tokenizers.base import FillPart, Prompt
+from triptych.domains.music.tokenizers.base import FillTask, Prompt
 from triptych.domains.music.tokenizers.remi_bars import (
     TICKS_PER_POSITION,
     bars_of,
@@ -115,18 +114,8 @@ class RemiTokenizer(RemiVocabulary):
     def to_score(self, ids: Ids) -> Score:
         return score_of(self, read_bars(self, ids))
 
-    def fill(
-        self,
-        score: Score,
-        keep: str | None,
-        fill: str | None,
-        sample: Callable[[FillPart], Ids],
-        *,
-        window: int,
-    ) -> Made:
-        if not self.infilling:
-            raise self._without_voices()
-        return remi_filling.fill(self, score, keep, fill, sample, window=window)
+    def fill(self, task: FillTask) -> Made:
+        return remi_filling.fill(self, task) if self.infilling else super().fill(task)
 
     def note_tokens(self, ids: Ids) -> NDArray[np.bool_]:
         kinds = self.meaning.kind[ids]

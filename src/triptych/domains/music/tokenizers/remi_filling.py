@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from triptych.domains.music.frame import Made, chosen_cells, put_into
 from triptych.domains.music.notes import Ids, Score
-from triptych.domains.music.tokenizers.base import FillPart
+from triptych.domains.music.tokenizers.base import FillPart, FillTask
 from triptych.domains.music.tokenizers.remi_bars import (
     CHORD,
     TEMPO,
@@ -66,20 +66,25 @@ def example(tokenizer: RemiTokenizer, ids: Ids, generator: torch.Generator) -> I
         region = [Bar(bar.head, tuple(i for i in bar.items if i.player != CHORD)) for bar in region]
     answer = [*script_of(tokenizer, region, [new] * count, with_new=True), tokenizer.end]
     longest = len(ids)
-    while True:
-        written = [*prompt_of(tokenizer, before, after, ended=ended), *answer]
-        if len(written) <= longest or not (before or after):
-            return np.array(written[:longest], dtype=np.int64)
-        if len(after) > len(before):
-            after, ended = after[:-1], False
-        else:
-            before = before[1:]
+    prompt = prompt_of(tokenizer, before, after, longest - len(answer), ended=ended)
+    return np.array([*prompt, *answer][:longest], dtype=np.int64)
 
 
 def prompt_of(
-    tokenizer: RemiTokenizer, before: Sequence[Bar], after: Sequence[Bar], *, ended: bool
+    tokenizer: RemiTokenizer, before: Sequence[Bar], after: Sequence[Bar], room: int, *, ended: bool
 ) -> list[int]:
-    """Return the ids before the bars that are made anew; ended: the piece ends after `after`."""
+    """Return the ids before the bars that are made anew, with the nearest bars on both sides.
+
+    room: number of ids, which the marks may exceed. ended: the piece ends after `after`.
+    """
+    sizes = [[len(written(tokenizer, [bar])) for bar in side] for side in (before, after)]
+    while (before or after) and sum(map(sum, sizes)) + 2 + ended > room:
+        if len(after) >= len(before):
+            after, ended = after[:-1], False
+            sizes[1].pop()
+        else:
+            before = before[1:]
+            sizes[0].pop(0)
     fill, past = (tokenizer.symbols.index(name) for name in ("Fill", "Past"))
     end = [tokenizer.end] * ended
     return [fill, *written(tokenizer, after), *end, past, *written(tokenizer, before)]
@@ -99,20 +104,9 @@ def script_of(
     return ids
 
 
-def fill(
-    tokenizer: RemiTokenizer,
-    score: Score,
-    keep: str | None,
-    fill: str | None,
-    sample: Callable[[FillPart], Ids],
-    *,
-    window: int,
-) -> Made:
-    """Return a piece of which some bars or parts are made anew by `sample`, see `FillPart`.
-
-    keep, fill: as in `chosen_cells`; fill may also name an instrument of the model that the piece
-    lacks. window: length of the model's window in tokens.
-    """
+def fill(tokenizer: RemiTokenizer, task: FillTask) -> Made:
+    """See `MusicTokenizer.fill`; `task.fill` may name an instrument that the piece lacks."""
+    score, keep, fill, sample, window = task
     cells, new = _new_players(tokenizer, score, keep, fill)
     bars = bars_of(tokenizer, score, to_end=True)
     lines = score.bars()
@@ -129,13 +123,7 @@ def fill(
         own = players[first:stop]
         region = _with_state(made[first:stop], made[:first])
         room = window - sum(sizes[first:stop]) * 5 // 4
-        after, before = made[stop:], made[:first]
-        ended = True
-        while len(prompt := prompt_of(tokenizer, before, after, ended=ended)) > max(8, room):
-            if len(after) >= len(before):
-                after, ended = after[:-1], False
-            else:
-                before = before[1:]
+        prompt = prompt_of(tokenizer, made[:first], made[stop:], room, ended=True)
         script = script_of(tokenizer, region, own, with_new=False)
         every = {player for some in own for player in some}
         answer = [*script_of(tokenizer, region, own, with_new=True), tokenizer.end]
