@@ -278,11 +278,11 @@ def music_run(tmp_path_factory: pytest.TempPathFactory) -> MusicRun:
     pieces = folder / "midi"
     pieces.mkdir()
     rows = ["midi_filename,split"]
-    for index in range(10):
+    for index in range(9):
         write_piece(pieces / f"p{index}.mid", first_pitch=40 + 3 * index)
         rows.append(f"p{index}.mid,{['train', 'train', 'validation', 'test'][index % 4]}")
     corrupt = ["cut.mid", "noise.mid"]
-    (pieces / "cut.mid").write_bytes((pieces / "p0.mid").read_bytes()[:60])
+    (pieces / "cut.mid").write_bytes((pieces / "p0.mid").read_bytes()[:-30])
     (pieces / "noise.mid").write_bytes(b"MThd and then nothing that is music")
     rows += [f"{name},train" for name in corrupt]
     (pieces / "split.csv").write_text("\n".join(rows) + "\n")
