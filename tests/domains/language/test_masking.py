@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from triptych.decoding.sampling import SampleRequest
-from triptych.domains.language.data import MaskedBatch, MaskedExamples, MaskRates
 from triptych.domains.language.model import (
     CLS,
     MASK,
@@ -17,7 +16,7 @@ from triptych.domains.language.model import (
     ModelConfig,
     Vocabulary,
 )
-from triptych.domains.language.tasks.masked import MaskedTokens
+from triptych.domains.language.tasks.masked import MaskedBatch, MaskedExamples, MaskedTokens
 from triptych.errors import UserError
 from triptych.text.batches import evaluation_batches, training_batches
 from triptych.text.byte_level import BytePairs, Characters
@@ -31,7 +30,7 @@ KNOWN = range(UNK + 1, V)
 
 def test_rates_are_those_of_the_paper() -> None:
     tokens = torch.randint(N_SPECIALS, V, (400_000,))
-    read, predicted = MaskRates().apply(tokens, KNOWN, torch.Generator().manual_seed(0))
+    read, predicted = MaskedTokens().apply(tokens, KNOWN, torch.Generator().manual_seed(0))
     n = len(tokens)
     assert abs(int(predicted.sum()) - 0.15 * n) < 4 * (n * 0.15 * 0.85) ** 0.5
     chosen, original = read[predicted], tokens[predicted]
@@ -58,9 +57,8 @@ def examples(*, next_sentence: bool = False) -> MaskedExamples:
     """Documents of four rows; every token tells its row."""
     rows = [[CLS, *[N_SPECIALS + 1 + row] * (3 + row % 5), SEP] for row in range(40)]
     document = np.arange(40) // 4
-    return MaskedExamples(
-        Ragged.of(rows), document, MaskRates(), KNOWN, next_sentence=next_sentence
-    )
+    task = MaskedTokens(next_sentence=next_sentence)
+    return MaskedExamples(Ragged.of(rows), document, task, KNOWN)
 
 
 def masks_by_row(batches: list[MaskedBatch]) -> dict[int, list[int]]:

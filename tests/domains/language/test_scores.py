@@ -11,22 +11,30 @@ import pytest
 import torch
 
 from triptych.decoding.sampling import SampleRequest, Sampling
-from triptych.domains.language.data import Windows
+from triptych.domains.language.domain import LanguageScoreRequest
 from triptych.domains.language.metrics import (
     INITIAL_COUNT,
     CountModels,
     MaskedCounts,
-    pseudo_scores,
 )
-from triptych.domains.language.model import CLS, MASK, N_SPECIALS, SEP, ModelConfig, Vocabulary
+from triptych.domains.language.model import (
+    CLS,
+    MASK,
+    N_SPECIALS,
+    SEP,
+    ModelConfig,
+    Scored,
+    Vocabulary,
+)
 from triptych.domains.language.sources import TextFiles
 from triptych.domains.language.tasks.masked import (
     MaskedTokens,
     encode_masked,
     fill_masks,
     neighbours,
+    spread_rows,
 )
-from triptych.domains.language.tasks.next_token import NextToken
+from triptych.domains.language.tasks.next_token import NextToken, Windows
 from triptych.text.batches import evaluation_batches
 from triptych.text.tokenizer import PAD
 from triptych.training.engine.evaluate import sum_scores
@@ -105,7 +113,8 @@ def test_pseudo_perplexity_against_a_loop(
     task = MaskedTokens()
     model = task.build_model(model_config, vocabulary, 24).double().eval()
     examples = task.encode(text, "test", vocabulary, 24)
-    chosen = np.array([0, 7, 3])
+    request = LanguageScoreRequest(pseudo_examples=3)
+    chosen = spread_rows(Scored(examples, request, 24))
     total, right, count = 0.0, 0, 0
     for number in chosen:
         row = torch.from_numpy(examples.rows[number].astype(np.int64))
@@ -118,7 +127,8 @@ def test_pseudo_perplexity_against_a_loop(
             right += int(log_p.argmax() == row[position])
             count += 1
     for size in (24, 500):
-        found = pseudo_scores(model, examples.rows, chosen, max_tokens=size)
+        found, details = task.further_scores(model, Scored(examples, request, size), None)
+        assert details == {"pseudo_examples": len(chosen)} == {"pseudo_examples": 3}
         assert found["pseudo_perplexity"] == pytest.approx(math.exp(total / count))
         assert found["one_mask_accuracy"] == pytest.approx(right / count)
 
@@ -257,7 +267,7 @@ def test_simple_models_read_what_the_model_reads(
     )
     assert counted.counts.unigram[token] == pytest.approx(expected)
     batch = examples.batch(range(8), None)
-    left, right, expected_tokens = neighbours(batch)
+    left, right, expected_tokens = neighbours([batch])
     assert MASK in left
     assert CLS in left
     assert SEP in right

@@ -10,16 +10,17 @@ import torch
 from dataclass_rules import changeable_dataclasses, names_of_many_defaults, positional_options
 
 from triptych.core.models.sequence_vector import SequenceTaskModel
-from triptych.domains.language.data import LabelledExamples, join_texts
 from triptych.domains.language.metrics import simple_accuracies, words_of
 from triptych.domains.language.model import CLS, SEP, ModelConfig, Vocabulary
 from triptych.domains.language.sources import Labelled, TabSeparated, filled
 from triptych.domains.language.tasks.labelled import (
     Classification,
     Entailment,
+    LabelledExamples,
     LabelledTask,
     MultipleChoice,
     Similarity,
+    join_texts,
 )
 from triptych.domains.language.tasks.masked import MaskedTokens
 from triptych.errors import UserError

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from triptych.domains.language.config import Config, DataConfig
-from triptych.domains.language.data import join_sentences
 from triptych.domains.language.sources import TabSeparated, TextFiles
 from triptych.domains.language.tasks.labelled import Classification
+from triptych.domains.language.tasks.masked import join_sentences
 from triptych.errors import UserError
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
+from itertools import chain, islice
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from torch import Tensor, nn
 
@@ -16,7 +17,7 @@ from triptych.core.positions import raster
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import SampleRequest
 from triptych.domains.language.domain import LanguageScoreRequest
-from triptych.domains.language.sources import Source, TextSource
+from triptych.domains.language.sources import Document, Source, TextSource
 from triptych.errors import UserError
 from triptych.text.batches import Examples
 from triptych.text.tokenizer import TextTokenizer
@@ -47,6 +48,11 @@ class Vocabulary:
     def known(self) -> range:
         """Ids of text but the unknown token."""
         return range(self.tokenizer.n_reserved, len(self.tokenizer))
+
+    def encode_documents(self, documents: Sequence[Document]) -> Iterator[list[list[int]]]:
+        """Yield the ids of the sentences of each document, without special ids."""
+        encoded = iter(self.tokenizer.encode_batch(list(chain.from_iterable(documents))))
+        return (list(islice(encoded, len(document))) for document in documents)
 
     def to_plain(self) -> dict[str, Any]:
         """Return JSON types for the checkpoint."""
@@ -86,13 +92,12 @@ class ModelConfig:
 
 SimpleModels: TypeAlias = dict[str, dict[str, float]]
 """Metric -> name of a simple model -> its score."""
-Each = TypeVar("Each", bound=Examples)
 
 
-class Scored(NamedTuple, Generic[Each]):
+class Scored(NamedTuple):
     """What `triptych evaluate` scores."""
 
-    examples: Each
+    examples: Any
     """Of the split; the first `limit` of the request are scored."""
     request: LanguageScoreRequest
     max_tokens: int
@@ -170,13 +175,13 @@ class Task(Checked, ABC):
         )
 
     def further_scores(
-        self, model: Any, scored: Scored[Any], progress: Progress | None
+        self, model: Any, scored: Scored, progress: Progress | None
     ) -> tuple[dict[str, float], dict[str, int]]:
         """Return metrics that `triptych evaluate` adds to those of a validation, and details."""
         return {}, {}
 
     @abstractmethod
-    def simple_models(self, training: Any, scored: Scored[Any]) -> SimpleModels:
+    def simple_models(self, training: Any, scored: Scored) -> SimpleModels:
         """Return the scores of simple models of the training examples on the same examples."""
 
 

@@ -7,10 +7,11 @@ import sys
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.core.heads import GivenLogits, cross_entropy
@@ -21,22 +22,92 @@ from triptych.core.models.sequence_vector import (
     SequenceTaskModel,
     TaskHead,
 )
-from triptych.domains.language.data import LabelledBatch, LabelledExamples, join_texts
 from triptych.domains.language.metrics import simple_accuracies
-from triptych.domains.language.model import ModelConfig, Scored, SimpleModels, Task, Vocabulary
+from triptych.domains.language.model import (
+    CLS,
+    SEP,
+    ModelConfig,
+    Scored,
+    SimpleModels,
+    Task,
+    Vocabulary,
+)
 from triptych.domains.language.sources import Labelled, LabelledSource, Source
 from triptych.errors import UserError
-from triptych.text.batches import evaluation_batches
+from triptych.text.batches import Examples, evaluation_batches
+from triptych.text.tokenizer import PAD
 from triptych.training.engine.devices import device_of, scoring, to_device
 from triptych.training.engine.evaluate import in_double
 from triptych.training.engine.objective import Predictions
 from triptych.training.finetune.parts import InitialWeights
-from triptych.training.loading.batches import Ragged
+from triptych.training.loading.batches import Items, Ragged
 from triptych.types import PositiveInt
 
 HEAD, POOLER = "model.task_head.", "model.reader.pooler."
 SHOWN = 8
 """Examples whose labels are shown after a validation."""
+
+
+class LabelledBatch(NamedTuple):
+    """Examples of R rows each, padded at the end."""
+
+    tokens: Tensor
+    """Ids, int64 [B, R, L]: [CLS] A [SEP] or [CLS] A [SEP] B [SEP]; without [CLS] for a decoder."""
+    labels: Tensor
+    """Number of the class, or of the right row, int64 [B]."""
+
+    @property
+    def padding(self) -> Tensor:
+        """True on padding, bool [B, R, L]."""
+        return self.tokens == PAD
+
+    @property
+    def segments(self) -> Tensor:
+        """Segment of each id, int64 [B, R, L]: 0 to the first [SEP], then 1."""
+        ends = self.tokens == SEP  # [B, R, L]
+        return (ends.cumsum(-1) - ends.long()).clamp(max=1)  # [B, R, L]
+
+
+class LabelledExamples(Examples):
+    """Examples of R rows each; rows: those of all examples in order. labels: [N]."""
+
+    def __init__(self, rows: Ragged, labels: NDArray[np.int64], n_rows: int) -> None:
+        self.rows = rows
+        self.labels = labels
+        self.n_rows = n_rows
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def sizes(self, items: range) -> NDArray[np.int64]:
+        """Return the tokens of each example, all rows as long as its longest one, [N, 1]."""
+        of_rows = self.rows.lengths.reshape(-1, self.n_rows)[items.start : items.stop]  # [N, R]
+        longest: NDArray[np.int64] = of_rows.max(1, keepdims=True) * self.n_rows  # [N, 1]
+        return longest
+
+    def batch(self, items: Items, generator: torch.Generator | None) -> LabelledBatch:
+        chosen = np.asarray(items)
+        rows = (chosen[:, None] * self.n_rows + np.arange(self.n_rows)).reshape(-1)  # [B x R]
+        tokens = torch.from_numpy(self.rows.padded(rows, PAD))  # [B x R, L]
+        return LabelledBatch(
+            tokens.unflatten(0, (-1, self.n_rows)), torch.from_numpy(self.labels[chosen])
+        )
+
+
+def join_texts(texts: Sequence[Sequence[int]], most: int, *, with_cls: bool) -> list[int]:
+    """Return [CLS] A [SEP], or [CLS] A [SEP] B [SEP], of at most `most` tokens.
+
+    The longer text loses its last tokens first, as in the published code of BERT. texts: one or
+    two. with_cls: whether the row begins with [CLS].
+    """
+    room = most - 1 - len(texts)
+    lengths = [len(text) for text in texts]
+    while sum(lengths) > room:
+        lengths[int(np.argmax(lengths))] -= 1
+    row = [CLS] if with_cls else []
+    for text, length in zip(texts, lengths, strict=True):
+        row += [*text[:length], SEP]
+    return row
 
 
 @dataclass(frozen=True)
@@ -209,9 +280,7 @@ class LabelledTask(Task):
             table.append({"read": " | ".join(rows), **shown})
         return table
 
-    def simple_models(
-        self, training: LabelledExamples, scored: Scored[LabelledExamples]
-    ) -> SimpleModels:
+    def simple_models(self, training: LabelledExamples, scored: Scored) -> SimpleModels:
         return {"accuracy": simple_accuracies(training, scored.examples, scored.request.limit)}
 
     def initial_weights(

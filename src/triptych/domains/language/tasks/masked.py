@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -12,17 +14,11 @@ from torch import Tensor
 
 from triptych.core.models.encoder_only import MaskedTokenModel
 from triptych.decoding.sampling import SampleRequest, sample_value
-from triptych.domains.language.data import (
-    MaskedBatch,
-    MaskedExamples,
-    MaskRates,
-    encode_documents,
-    join_sentences,
-)
-from triptych.domains.language.metrics import Ids, MaskedCounts, pseudo_scores
+from triptych.domains.language.metrics import Ids, MaskedCounts
 from triptych.domains.language.model import (
     CLS,
     MASK,
+    N_SPECIALS,
     SEP,
     SPECIALS,
     ModelConfig,
@@ -33,26 +29,139 @@ from triptych.domains.language.model import (
 )
 from triptych.domains.language.sources import Source
 from triptych.errors import UserError
-from triptych.text.batches import evaluation_batches
-from triptych.text.tokenizer import TextTokenizer
+from triptych.text.batches import Examples, evaluation_batches, plan_batches
+from triptych.text.tokenizer import PAD, TextTokenizer
 from triptych.training.engine.devices import device_of, scoring, to_device
-from triptych.training.engine.evaluate import in_double
+from triptych.training.engine.evaluate import in_double, sum_scores
 from triptych.training.engine.objective import Predictions
-from triptych.training.loading.batches import Ragged
-from triptych.types import Progress
+from triptych.training.loading.batches import Items, Ragged, generator_for
+from triptych.types import ClosedUnitInterval, OpenUnitInterval, Progress
 
 SHOWN = 8
 """Examples whose predictions are shown after a validation."""
+VALIDATION_SEED = 15
+"""Number that, with that of an example, seeds its masks in a validation."""
+
+
+class MaskedBatch(NamedTuple):
+    """Rows with masked tokens, padded at the end."""
+
+    tokens: Tensor
+    """Ids as the model reads them, int64 [B, L]: [CLS] A [SEP], or [CLS] A [SEP] B [SEP]."""
+    segments: Tensor
+    """Segment of each id, int64 [B, L]: 0 to the first [SEP], then 1."""
+    where: Tensor
+    """Positions of the predicted tokens in the batch as one row of B x L, int64 [M]."""
+    expected: Tensor
+    """The predicted tokens, int64 [M]."""
+    follows: Tensor
+    """Whether B follows A in its document, int64 [B]; 0 without the next-sentence task."""
+
+    @property
+    def padding(self) -> Tensor:
+        """True on padding, bool [B, L]."""
+        return self.tokens == PAD
+
+
+class MaskedExamples(Examples):
+    """Rows of consecutive sentences; with the next-sentence task, pairs of such rows.
+
+    rows: [CLS] A [SEP] of each row. document: number of the document of each row, [N]. known: ids
+    of the text that may stand in place of a token.
+    """
+
+    def __init__(self, rows: Ragged, document: Ids, task: MaskedTokens, known: range) -> None:
+        self.rows = rows
+        self.document = document
+        self.task = task
+        self.known = known
+        followed = document[:-1] == document[1:]
+        self.first = np.flatnonzero(followed) if task.next_sentence else np.arange(len(rows))
+        """Row A of each example."""
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def sizes(self, items: range) -> Ids:
+        first, lengths = self.first[items.start : items.stop], self.rows.lengths
+        if self.task.next_sentence:  # the second [CLS] is left out
+            return (lengths[first] + lengths[first + 1] - 1)[:, None]  # [N, 1]
+        return lengths[first][:, None]  # [N, 1]
+
+    def batch(self, items: Items, generator: torch.Generator | None) -> MaskedBatch:
+        examples = []
+        for item in items:
+            drawn = generator or generator_for(VALIDATION_SEED, int(item))
+            first, second, is_next = self._segments(int(item), drawn)
+            row = torch.from_numpy(np.concatenate([first, second]).astype(np.int64))  # [L]
+            segment = (torch.arange(len(row)) >= len(first)).long()  # [L]
+            examples.append((row, segment, *self.task.apply(row, self.known, drawn), is_next))
+        rows, segments, read, predicted, follows = zip(*examples, strict=True)
+        where = _padded(predicted).flatten().nonzero().squeeze(1)  # [M]
+        expected = _padded(rows).flatten()[where]  # [M]
+        tokens = _padded(read, PAD)  # [B, L]
+        return MaskedBatch(tokens, _padded(segments), where, expected, torch.tensor(follows))
+
+    def _segments(self, item: int, generator: torch.Generator) -> tuple[Ids, Ids, int]:
+        """Return A, B and whether B follows A; B is empty without the next-sentence task.
+
+        Half of the time B is the next row of the document. Otherwise it is a row of another
+        document, cut to the length of the next row, so that its length tells little.
+        """
+        first = int(self.first[item])
+        if not self.task.next_sentence:
+            return self.rows[first], self.rows[first][:0], 0
+        following = self.rows[first + 1][1:]  # without [CLS]
+        if float(torch.rand((), generator=generator)) < 0.5:
+            return self.rows[first], following, 1
+        # The rows of a document are consecutive: draw among the others.
+        begin, end = np.searchsorted(self.document, self.document[first] + np.array([0, 1]))
+        other = int(torch.randint(len(self.rows) - int(end - begin), (), generator=generator))
+        row = self.rows[other if other < begin else other + int(end - begin)][1:-1]
+        return self.rows[first], np.append(row[: len(following) - 1], SEP), 0
+
+
+def _padded(rows: Sequence[Tensor], fill: int = 0) -> Tensor:
+    return torch.nn.utils.rnn.pad_sequence([*rows], batch_first=True, padding_value=fill)
 
 
 @dataclass(frozen=True)
-class MaskedTokens(MaskRates, Task):
+class MaskedTokens(Task):
     """Predict masked tokens from the tokens on both sides (Devlin et al. 2018, section 3.1)."""
 
+    predicted: OpenUnitInterval = 0.15
+    """Share of the tokens that are predicted, each drawn by itself; never special ids."""
+    masked: ClosedUnitInterval = 0.8
+    """Share of the predicted tokens that are read as [MASK]."""
+    replaced: ClosedUnitInterval = 0.1
+    """Share of the predicted tokens that are read as a random token; the others stay."""
     next_sentence: bool = False
     """Also predict whether the second of two segments follows the first one in its document."""
 
     monitor: ClassVar[str] = "nats_per_masked_token"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.masked + self.replaced > 1:
+            raise ValueError(
+                f"masked is {self.masked} and replaced is {self.replaced}; expected a sum of at "
+                "most 1"
+            )
+
+    def apply(
+        self, tokens: Tensor, known: range, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """Return the tokens as the model reads them, and which of them are predicted, bool.
+
+        tokens: int64 [...], with special ids, which are never predicted. known: ids of the text
+        other than the unknown token, of which a random one is drawn.
+        """
+        which, kind = torch.rand((2, *tokens.shape), generator=generator)  # 2 x [...]
+        predicted = (tokens >= N_SPECIALS) & (which < self.predicted)
+        random = torch.randint(known.start, known.stop, tokens.shape, generator=generator)
+        read = torch.where(predicted & (kind < self.masked), MASK, tokens)
+        swapped = (kind >= self.masked) & (kind < self.masked + self.replaced)
+        return torch.where(predicted & swapped, random, read), predicted
 
     def build_model(
         self, model: ModelConfig, vocabulary: Vocabulary, max_length: int
@@ -70,17 +179,12 @@ class MaskedTokens(MaskRates, Task):
         documents = source.items(split)
         most = (max_length - 3) // 2 if self.next_sentence else max_length - 2
         rows, document = [], []
-        for number, sentences in enumerate(encode_documents(documents, vocabulary.tokenizer)):
+        for number, sentences in enumerate(vocabulary.encode_documents(documents)):
             for row in join_sentences(sentences, most):
                 rows.append([CLS, *row, SEP])
                 document.append(number)
-        examples = MaskedExamples(
-            Ragged.of(rows, np.int32),
-            np.array(document, dtype=np.int64),
-            self,
-            vocabulary.known,
-            next_sentence=self.next_sentence,
-        )
+        of_rows = np.array(document, dtype=np.int64)
+        examples = MaskedExamples(Ragged.of(rows, np.int32), of_rows, self, vocabulary.known)
         if self.next_sentence and (not len(examples) or len(set(document)) < 2):
             raise UserError(
                 f"next_sentence is true, but the {split} split has no document of two segments of "
@@ -151,37 +255,71 @@ class MaskedTokens(MaskRates, Task):
         return fill_masks(model, tokens, request, vocabulary)
 
     def further_scores(
-        self, model: MaskedTokenModel, scored: Scored[MaskedExamples], progress: Progress | None
+        self, model: MaskedTokenModel, scored: Scored, progress: Progress | None
     ) -> tuple[dict[str, float], dict[str, int]]:
+        """Return the pseudo-perplexity and the accuracy with each token masked in turn.
+
+        The pseudo-perplexity is exp(-1/N sum log p(token | all others)), over the N tokens of some
+        rows without [CLS] and [SEP]. It is no probability of the text.
+        """
         chosen = spread_rows(scored)
         if not len(chosen):
             return {}, {}
-        rows, most = scored.examples.rows, scored.max_tokens
-        metrics = pseudo_scores(model, rows, chosen, max_tokens=most, progress=progress)
+        batches = [*masked_in_turn(scored.examples.rows, chosen, scored.max_tokens)]
+        scores = self.metrics(sum_scores(model, partial(self.score, model), batches, progress))
+        metrics = {
+            "pseudo_perplexity": math.exp(scores["nats_per_masked_token"]),
+            "one_mask_accuracy": scores["masked_accuracy"],
+        }
         return metrics, {"pseudo_examples": len(chosen)}
 
-    def simple_models(
-        self, training: MaskedExamples, scored: Scored[MaskedExamples]
-    ) -> SimpleModels:
+    def simple_models(self, training: MaskedExamples, scored: Scored) -> SimpleModels:
         examples = scored.examples
         counted = MaskedCounts(training.rows, training.known.stop)
         batches = evaluation_batches(examples, scored.max_tokens, limit=scored.request.limit)
-        parts = zip(*(neighbours(batch) for batch in batches), strict=True)
-        nats, accuracy = counted.scores(*(np.concatenate(part) for part in parts))
+        nats, accuracy = counted.scores(*neighbours(batches))
         scores = {"nats_per_masked_token": nats, "masked_accuracy": accuracy}
         chosen = spread_rows(scored)
         if len(chosen):
-            texts = [examples.rows[int(row)].astype(np.int64) for row in chosen]
-            sides = [[row[:-2] for row in texts], [row[2:] for row in texts]]
-            inner = [row[1:-1] for row in texts]
-            places = map(np.concatenate, [*sides, inner])
-            nats, scores["one_mask_accuracy"] = counted.scores(*places)
-            perplexity = {name: float(np.exp(value)) for name, value in nats.items()}
+            in_turn = masked_in_turn(examples.rows, chosen, scored.max_tokens)
+            nats, scores["one_mask_accuracy"] = counted.scores(*neighbours(in_turn))
+            perplexity = {name: math.exp(value) for name, value in nats.items()}
             scores["pseudo_perplexity"] = perplexity
         return scores
 
 
-def spread_rows(scored: Scored[MaskedExamples]) -> Ids:
+def join_sentences(sentences: Sequence[Sequence[int]], most: int) -> Iterator[list[int]]:
+    """Yield rows of at most `most` tokens: as many sentences as fit; a longer one is cut."""
+    row: list[int] = []
+    for sentence in sentences:
+        if row and len(row) + len(sentence) > most:
+            yield row
+            row = []
+        row = [*row, *sentence]
+        while len(row) > most:
+            yield row[:most]
+            row = row[most:]
+    if row:
+        yield row
+
+
+def masked_in_turn(rows: Ragged, chosen: Ids, max_tokens: int) -> Iterator[MaskedBatch]:
+    """Yield batches of copies of chosen rows, [CLS] A [SEP], each with another token masked."""
+    lengths = rows.lengths[chosen]
+    row = np.repeat(chosen, lengths - 2)  # one copy for each token
+    position = np.concatenate([np.arange(1, length - 1) for length in lengths])
+    for copies in plan_batches(rows.lengths[row][:, None], max_tokens, None):
+        tokens = torch.from_numpy(rows.padded(row[copies], PAD))  # [B, L]
+        first = torch.arange(len(copies)) * tokens.shape[1]
+        where = first + torch.from_numpy(position[copies])  # [B]
+        expected = tokens.flatten()[where]  # [B]
+        tokens.view(-1)[where] = MASK
+        yield MaskedBatch(
+            tokens, torch.zeros_like(tokens), where, expected, torch.zeros_like(where)
+        )
+
+
+def spread_rows(scored: Scored) -> Ids:
     """Return the rows of `pseudo_examples`, spread over the split, which is in document order."""
     rows = scored.examples.first[: scored.request.limit]
     count = min(scored.request.pseudo_examples, len(rows))
@@ -219,8 +357,11 @@ def fill_masks(
     return filled
 
 
-def neighbours(batch: MaskedBatch) -> tuple[Ids, Ids, Ids]:
+def neighbours(batches: Iterable[MaskedBatch]) -> tuple[Ids, Ids, Ids]:
     """Return the tokens left and right of the predicted ones as read, and these, [M] each."""
-    tokens = batch.tokens.flatten()
-    sides = (tokens[batch.where - 1], tokens[batch.where + 1], batch.expected)
-    return tuple(side.numpy() for side in sides)  # type: ignore[return-value]
+    parts = []
+    for batch in batches:
+        tokens = batch.tokens.flatten()
+        parts.append((tokens[batch.where - 1], tokens[batch.where + 1], batch.expected))
+    left, right, expected = (torch.cat(part).numpy() for part in zip(*parts, strict=True))
+    return left, right, expected

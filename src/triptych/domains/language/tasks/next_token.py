@@ -5,20 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
-from typing import ClassVar
+from itertools import chain, pairwise
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.constraints import Forbidden
 from triptych.decoding.generate import generate
 from triptych.decoding.sampling import SampleRequest
-from triptych.domains.language.data import NextTokenBatch, Windows, encode_documents
 from triptych.domains.language.metrics import CountModels
 from triptych.domains.language.model import (
+    CLS,
     N_SPECIALS,
     SEP,
     ModelConfig,
@@ -29,14 +30,58 @@ from triptych.domains.language.model import (
 )
 from triptych.domains.language.sources import Source
 from triptych.errors import UserError
+from triptych.text.batches import Examples
 from triptych.text.tokenizer import PAD
 from triptych.training.engine.devices import device_of
 from triptych.training.engine.evaluate import in_double
 from triptych.training.engine.objective import Predictions
-from triptych.training.loading.batches import Ragged
+from triptych.training.loading.batches import Items, Ragged
 
 SHOWN = 5
 """Texts that are sampled after a validation."""
+NONE_BEFORE = -1
+"""Value before the first token of a document."""
+
+
+class NextTokenBatch(NamedTuple):
+    """Windows of documents, padded at the end."""
+
+    values: Tensor
+    """Ids to predict, int64 [B, L]; a document ends with [SEP]."""
+    previous: Tensor
+    """Id before each window, int64 [B]; -1 at the beginning of a document."""
+
+
+class Windows(Examples):
+    """Windows of max_length tokens; each token of the documents, [SEP] too, is in exactly one."""
+
+    def __init__(self, documents: Ragged, max_length: int, vocabulary: int) -> None:
+        self.documents = documents
+        self.vocabulary = vocabulary
+        starts = [np.arange(a, b, max_length) for a, b in pairwise(documents.offsets)]
+        offsets = np.append(np.concatenate(starts), documents.offsets[-1])
+        self.windows = Ragged(documents.values, offsets)
+        before = documents.values[offsets[:-1] - 1]
+        begins = np.isin(offsets[:-1], documents.offsets[:-1])
+        self.previous = np.where(begins, NONE_BEFORE, before).astype(np.int64)
+
+    def __len__(self) -> int:
+        return len(self.windows)
+
+    def sizes(self, items: range) -> NDArray[np.int64]:
+        return self.windows.part(items).lengths[:, None]  # [N, 1]
+
+    def batch(self, items: Items, generator: torch.Generator | None) -> NextTokenBatch:
+        values = torch.from_numpy(self.windows.padded(items, PAD))  # [B, L]
+        return NextTokenBatch(values, torch.from_numpy(self.previous[np.asarray(items)]))
+
+    def pairs(self, limit: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the token before each one, [CLS] at the start of a document, and these, [N]."""
+        targets = self.windows.values[: self.windows.offsets[: limit and limit + 1][-1]]
+        contexts = np.concatenate([[CLS], targets[:-1]]).astype(np.int64)
+        begins = self.documents.offsets[:-1]
+        contexts[begins[begins < len(contexts)]] = CLS
+        return contexts, targets.astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -53,7 +98,7 @@ class NextToken(Task):
     def encode(
         self, source: Source, split: str, vocabulary: Vocabulary, max_length: int
     ) -> Windows:
-        encoded = encode_documents(source.items(split), vocabulary.tokenizer)
+        encoded = vocabulary.encode_documents(source.items(split))
         rows = ([*chain.from_iterable(document), SEP] for document in encoded)
         return Windows(Ragged.of(rows, np.int32), max_length, len(vocabulary))
 
@@ -94,7 +139,7 @@ class NextToken(Task):
             )
         return continue_text(model, tokens, request, vocabulary)
 
-    def simple_models(self, training: Windows, scored: Scored[Windows]) -> SimpleModels:
+    def simple_models(self, training: Windows, scored: Scored) -> SimpleModels:
         model = CountModels(*training.pairs(), training.vocabulary)
         nats = model.nats(*scored.examples.pairs(scored.request.limit))
         perplexity = {name: math.exp(value) for name, value in nats.items()}

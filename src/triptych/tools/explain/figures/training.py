@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from triptych.domains.gan.model import SpectralNorm, discriminator_loss, generator_loss
-from triptych.domains.language.data import LabelledBatch, MaskRates, join_texts
 from triptych.domains.language.model import MASK, SPECIALS
+from triptych.domains.language.tasks.labelled import LabelledBatch, join_texts
+from triptych.domains.language.tasks.masked import MaskedTokens
 from triptych.files.drawing import BLUE, COLOURS, GREEN, GREY, RED, new_figure
 from triptych.text.word_piece import UNKNOWN
 from triptych.tools.explain.drawing import UNUSED, light_grid
@@ -82,7 +83,7 @@ def reading(seed: int) -> Reading:
     row = join_texts(texts, 100, with_cls=True)  # [L]
     generator = torch.Generator().manual_seed(FIRST_SEED + seed)
     tokens = torch.tensor(row).expand(N_DRAWS, -1)  # [draws, L]
-    read, predicted = MaskRates().apply(tokens, range(len(SPECIALS) + 1, len(names)), generator)
+    read, predicted = MaskedTokens().apply(tokens, range(len(SPECIALS) + 1, len(names)), generator)
     batch = LabelledBatch(tokens[:1].unsqueeze(1), torch.zeros(1, dtype=torch.int64))  # [1, 1, L]
     return Reading(
         [names[token] for token in row],
