@@ -34,8 +34,8 @@ body { overflow-x: auto; } text { fill: #5f6b73; font: 11px sans-serif; } .row {
 """
 
 
-IsKept: TypeAlias = Callable[[int, float], bool]
-"""Index of a part of a piece and the onset of its note in seconds -> whether the note was given."""
+IsKept: TypeAlias = Callable[[int, float, int], bool]
+"""Index of a part, onset of its note in seconds and pitch -> whether the note was given."""
 
 
 class Voice(NamedTuple):
@@ -164,7 +164,7 @@ def piano_roll_png(
         pitch, start, stop, velocity = table.T
         kept = np.zeros(len(start), dtype=bool)  # [N]
         if is_kept is not None:
-            kept = np.array([is_kept(number, onset) for onset in start])
+            kept = np.array([is_kept(number, note.start, note.pitch) for note in part.notes])
             any_kept |= bool(kept.any())
         if not kept.all():
             label = f"{name}, new" if kept.any() else name

@@ -176,6 +176,21 @@ def test_a_model_changes_what_is_named_alone(seed: int) -> None:
     assert made.score.key_signatures == WALTZ.key_signatures
 
 
+def test_what_a_melody_alone_is_kept_for() -> None:
+    """Instruments that the piece lacks play with what is kept, where nothing else is left."""
+    model = model_of(BAND, 256)
+    tune = score_of([("Fiddle", 40, TUNE)], meters=((0, 3, 4),), tempo=100)
+    made = model.completed(tune, keep="track:Fiddle", seed=1)[0]
+    assert rows(replace(made.score, notes=made.score.notes[~made.is_new])) == rows(tune)
+    assert {*made.score.notes[made.is_new].program.tolist()} <= {42, DRUMS}
+    assert made.is_new.any()
+    own = model.completed(tune, keep="bars:1-4", seed=1)[0].score
+    assert {*own.notes.program.tolist()} == {40}, "the piece has a part to make"
+    harp = score_of([("Harp", 46, TUNE), ("Fiddle", 40, TUNE)], meters=((0, 3, 4),), tempo=100)
+    with pytest.raises(UserError, match="leaves nothing"):
+        model.completed(harp, fill="track:Harp")
+
+
 def test_a_piano_model_changes_whole_bars() -> None:
     model = model_of(PIANO, 200)
     piano = score_of([("Piano", 0, TUNE), ("Left", 0, BASS)], meters=((0, 3, 4),), tempo=100)

@@ -90,7 +90,7 @@ def test_kept_notes_come_back_as_they_were_struck(tokenizer: ChoraleTokenizer) -
     assert notes_of(again, 0) == TUNE
     assert (55, 20, 32) in [(p, a, min(b, 32)) for p, a, b in notes_of(again, 2)], "struck at 20"
     kept = {(number, note.start) for number, one in enumerate(again.instruments)
-            for note in one.notes if completed.is_kept(number, note.start)}  # fmt: skip
+            for note in one.notes if completed.is_kept(number, note.start, note.pitch)}  # fmt: skip
     assert {start for number, start in kept if number == 0} == {
         note.start for note in again.instruments[0].notes
     }

@@ -42,10 +42,9 @@ class Made:
         if self.is_new.all():
             return None
         notes = self.score.notes_in_seconds
-        kept = {
-            (part, round(onset, 4)) for part, onset in notes[~self.is_new].rows("part", "onset")
-        }
-        return lambda part, seconds: (part, round(seconds, 4)) in kept
+        rows = notes[~self.is_new].rows("part", "onset", "pitch")
+        kept = {(part, round(onset, 4), pitch) for part, onset, pitch in rows}
+        return lambda part, seconds, pitch: (part, round(seconds, 4), pitch) in kept
 
 
 def without_rests(score: Score) -> Score:

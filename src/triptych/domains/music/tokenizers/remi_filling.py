@@ -153,13 +153,17 @@ def fill(tokenizer: RemiTokenizer, task: FillTask) -> Made:
 def _new_players(
     tokenizer: RemiTokenizer, score: Score, keep: str | None, fill: str | None
 ) -> tuple[NDArray[np.bool_], list[set[int]]]:
-    """Return the cells of bars and parts that are made anew, and the players of each bar."""
+    """Return the cells of bars and parts that are made anew, and the players of each bar.
+
+    Instruments that the piece lacks play where `fill` names them, and all where `keep` leaves no
+    part of the piece to make.
+    """
     names = [part.name or f"track {number}" for number, part in enumerate(score.parts, start=1)]
-    lower = [name.lower() for name in names]
-    others = [name for name in tokenizer.ensemble.names if name not in lower]
     words = {word.strip().lower().removeprefix("track:") for word in (fill or "").split(",")}
-    cells = chosen_cells(score.bars(), [*names, *others], keep, fill, score.name)
     assigned = tokenizer.ensemble.assign(score)
+    playing = {*assigned.tolist()}
+    others = [n for player, n in enumerate(tokenizer.ensemble.names) if player not in playing]
+    cells = chosen_cells(score.bars(), [*names, *others], keep, fill, score.name)
     players_of = [
         {*assigned[score.notes.part == part].tolist()} - {-1} for part in range(len(names))
     ]
@@ -168,8 +172,11 @@ def _new_players(
         raise UserError(f"{score.name} has no instrument of this model")
     kept_parts = [n for n, own in enumerate(players_of) if not own]
     cells[:, kept_parts] = False  # the model does not play them
+    accompanies = fill is None and not cells[:, : len(names)].any()
     for place, name in enumerate(others, start=len(names)):
-        cells[:, place] &= name in words or not names
+        cells[:, place] &= name in words or accompanies
+    if not cells.any():
+        raise UserError(f"{keep or fill} leaves nothing of {score.name} that this model plays")
     players_of += [{tokenizer.ensemble.names.index(name)} for name in others]
     new = [
         set[int]().union(*(players_of[n] for n in np.flatnonzero(row).tolist())) for row in cells
