@@ -16,7 +16,7 @@ from triptych.core.heads import Categorical, MixtureOfLogistics
 from triptych.core.models.base import NO_CONDITION
 from triptych.domains.image.domain import ImageAttentionOptions
 from triptych.domains.image.inference import attention_blocks
-from triptych.domains.pictures.render import draw_attention, outline
+from triptych.domains.pictures.render import PixelAttention, outline
 from triptych.errors import UserError
 
 HEIGHT, WIDTH, LEVELS = 6, 5, 7
@@ -131,7 +131,11 @@ def test_missing_pixels_layers_and_heads_are_refused(options, says):
 def test_maps_are_drawn(image):
     pixels = [*PIXELS, *PIXELS]
     maps = model_of(Full()).attention(image, pixels)
-    with Image.open(io.BytesIO(draw_attention(image, LEVELS, pixels, maps, title="t"))) as drawn:
+    with Image.open(
+        io.BytesIO(PixelAttention(image, LEVELS, pixels, maps, title="t").draw())
+    ) as drawn:
         assert (drawn.format, drawn.size) == ("PNG", (900, 650))
-    with Image.open(io.BytesIO(draw_attention(image, LEVELS, pixels[:1], maps[:1]))) as drawn:
+    with Image.open(
+        io.BytesIO(PixelAttention(image, LEVELS, pixels[:1], maps[:1]).draw())
+    ) as drawn:
         assert drawn.size == (300, 350)

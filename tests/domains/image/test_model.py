@@ -20,6 +20,7 @@ from triptych.decoding.sampling import SampleRequest, Sampling
 from triptych.domains.image.config import Config as ImageConfig
 from triptych.domains.image.model import ImageTransformer
 from triptych.domains.image.task import ImageTrainingModule
+from triptych.domains.pictures.data import ImageDataset
 
 HEIGHT, WIDTH = 3, 4  # not square on purpose, and not a multiple of the blocks below
 RASTER = Local2D(block_height=2, block_width=3, halo_up=1, halo_side=1, order="raster")
@@ -214,8 +215,8 @@ def test_the_class_vector_decides_the_image(head: HeadConfig) -> None:
 
 def image_module(levels: int) -> ImageTrainingModule:
     plain = {"model": {"transformer": {"n_layers": 1, "d_model": 8, "n_heads": 1}}}
-    vocabulary = {"shape": [2, 2, 3], "levels": levels, "class_names": []}
-    return ImageTrainingModule(from_plain(ImageConfig, plain), vocabulary)
+    images = ImageDataset(torch.zeros(1, 2, 2, 3, dtype=torch.uint8), None, levels)
+    return ImageTrainingModule(from_plain(ImageConfig, plain), images, images)
 
 
 def test_a_level_takes_the_rows_of_the_nearest_brightness() -> None:

@@ -17,7 +17,7 @@ from triptych.domains.pictures import render
 def test_the_predicted_pixel_is_framed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(render, "png", lambda figure: figure)
     image, maps = np.zeros((4, 5, 1), np.uint8), np.ones((2, 4, 5))
-    figure: Any = render.draw_attention(image, 2, [(3, 1), (0, 4)], maps)
+    figure: Any = render.PixelAttention(image, 2, [(3, 1), (0, 4)], maps).draw()
     frames = [panel.patches[0] for panel in figure.axes]
     assert [frame.get_bbox().bounds for frame in frames] == [(0.5, 2.5, 1, 1), (3.5, -0.5, 1, 1)]
 

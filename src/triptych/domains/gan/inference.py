@@ -138,10 +138,9 @@ class GanModel(TrainedModel):
         assert self.full_model.generator.attention is not None
         gate = self.full_model.generator.attention.gate.item()
         title = f"weights (red) of a pixel (blue)\ngate {gate:.3f}"
-        about = {"gate": gate, "label": options.label if self.full_model.n_classes else None}
-        return render.write_attention(
-            out, image, self.full_model.levels, pixels, maps, about=about, title=title
-        )
+        label = options.label if self.full_model.n_classes else None
+        drawn = render.PixelAttention(image, self.full_model.levels, pixels, maps, title=title)
+        return drawn.write(out, gate=gate, label=label)
 
 
 restore = GanModel.restore

@@ -8,15 +8,14 @@ discriminator (section 5). Smaller than there, with one number of channels throu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
+from triptych.domains.pictures.config import PictureSettings
 from triptych.domains.pictures.data import labels_of
-from triptych.training.run.checkpoint import ModelSettings
 from triptych.types import Checked, PositiveInt
 
 REDUCTION = 8
@@ -51,18 +50,6 @@ class ModelConfig(Checked):
                 f"channels is {self.channels}; self-attention, whose width is an eighth of it, "
                 f"needs at least {REDUCTION} (attention_side null: none)"
             )
-
-
-@dataclass(frozen=True)
-class GanSettings(ModelSettings):
-    """What use of a GAN needs besides its weights and vocabulary."""
-
-    model: ModelConfig
-
-    def build_model(self, vocabulary: dict[str, Any]) -> SelfAttentionGan:
-        n_classes = len(vocabulary["class_names"]) if self.model.class_conditional else 0
-        shape, levels = tuple(vocabulary["shape"]), vocabulary["levels"]
-        return SelfAttentionGan(self.model, shape, levels=levels, n_classes=n_classes)
 
 
 class FeatureMapAttention(nn.Module):
@@ -298,6 +285,14 @@ class SelfAttentionGan(nn.Module):
         classes = [None] * len(noise) if labels is None else labels.to(device).split(SAMPLE_BATCH)
         parts = zip(noise, classes, strict=True)
         return torch.cat([self.to_levels(self.generator(*part)) for part in parts])
+
+
+@dataclass(frozen=True)
+class GanSettings(PictureSettings):
+    """What use of a GAN needs besides its weights and vocabulary."""
+
+    model: ModelConfig
+    network = SelfAttentionGan
 
 
 def attend(attention: FeatureMapAttention | None, x: Tensor) -> Tensor:

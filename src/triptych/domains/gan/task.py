@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,13 @@ from torch import Tensor, nn
 from triptych.domains.gan.config import Config
 from triptych.domains.gan.metrics import FrechetScore
 from triptych.domains.gan.model import SelfAttentionGan, discriminator_loss, generator_loss
-from triptych.domains.pictures.config import loaders, read_to_train
+from triptych.domains.pictures import config as pictures
 from triptych.domains.pictures.data import Batch, ImageDataset, labels_of
 from triptych.domains.pictures.render import write_grid
 from triptych.errors import UserError
 from triptych.files.reading import rank_and_world
 from triptych.training.engine.evaluate import in_double
 from triptych.training.engine.module import TrainingModule
-from triptych.training.loading.loader import FixedBatches, ResumableLoader
 
 
 class GanTrainingModule(TrainingModule):
@@ -169,15 +169,4 @@ class GanTrainingModule(TrainingModule):
         return True  # `prepare` has compared them
 
 
-def prepare(
-    config: Config, vocabulary: dict[str, Any] | None = None
-) -> tuple[TrainingModule, ResumableLoader, FixedBatches]:
-    """As `Domain.prepare`.
-
-    Raises UserError as `read_to_train`, for images without classes, and for sizes that do not fit.
-    """
-    classes = config.model.class_conditional
-    train, validation = read_to_train(config.data, vocabulary, classes=classes)
-    torch.manual_seed(config.run.seed)
-    task = GanTrainingModule(config, train, validation)
-    return task, *loaders(train, validation, config.data, seed=config.run.seed)
+prepare = partial(pictures.prepare, GanTrainingModule)

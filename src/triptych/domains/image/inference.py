@@ -323,11 +323,9 @@ class ImageModel(ImageScores, TrainedModel):
             "(red) of the prediction of a pixel (blue),\nquery block (solid) and memory block "
             "(dashed)"
         )
-        return render.write_attention(
-            out, image, model.levels, pixels, maps, title=title,
-            blocks=attention_blocks(model, pixels),
-            about={"layer": layer, "head": head, "label": label},
-        )  # fmt: skip
+        blocks = attention_blocks(model, pixels)
+        drawn = render.PixelAttention(image, model.levels, pixels, maps, blocks, title)
+        return drawn.write(out, layer=layer, head=head, label=label)
 
 
 restore = ImageModel.restore

@@ -7,7 +7,7 @@ which training, sampling and likelihoods share.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,7 @@ from triptych.domains.image.conditioner import (
     SmallImage,
     transformed,
 )
-from triptych.training.run.checkpoint import ModelSettings
+from triptych.domains.pictures.config import PictureSettings
 from triptych.types import Checked, IntAboveOne, PositiveInt
 
 Augmentation = Literal["mirrored", "square"]
@@ -82,18 +82,6 @@ class ModelConfig:
     """Training images are transformed at random, and a learned vector tells the model how (Jun et
     al. 2020): mirrored left to right, or all 8 turns and mirrorings of a square; null for none.
     Samples and scores are of images as they are."""
-
-
-@dataclass(frozen=True)
-class ImageSettings(ModelSettings):
-    """What use of an image model needs besides its weights and vocabulary."""
-
-    model: ModelConfig
-
-    def build_model(self, vocabulary: dict[str, Any]) -> nn.Module:
-        n_classes = len(vocabulary["class_names"]) if self.model.class_conditional else 0
-        shape, levels = tuple(vocabulary["shape"]), vocabulary["levels"]
-        return ImageTransformer(self.model, shape, levels=levels, n_classes=n_classes)
 
 
 class ImageTransformer(nn.Module):
@@ -286,6 +274,14 @@ class ImageTransformer(nn.Module):
         """Return whether all given pixels come before all filled ones in the generation order."""
         known = self.known_positions(filled)
         return bool((known[:-1] >= known[1:]).all())
+
+
+@dataclass(frozen=True)
+class ImageSettings(PictureSettings):
+    """What use of an image model needs besides its weights and vocabulary."""
+
+    model: ModelConfig
+    network = ImageTransformer
 
 
 def small_image_encoder(

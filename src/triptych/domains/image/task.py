@@ -2,6 +2,7 @@
 
 import math
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,30 +14,32 @@ from triptych.domains.image.config import Config
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.metrics import ImageScores, histogram_bits_per_dim
 from triptych.domains.image.model import ImageTransformer, average_down
+from triptych.domains.pictures import config as pictures
 from triptych.domains.pictures import render
-from triptych.domains.pictures.config import loaders, read_to_train
 from triptych.domains.pictures.data import Batch, ImageDataset, check_same_images
 from triptych.training.engine.module import ATTENTION, TrainingModule
 from triptych.training.engine.objective import Predictions
 from triptych.training.finetune.rows import RowMap, same_symbols
-from triptych.training.loading.loader import FixedBatches, ResumableLoader
 
 
 class ImageTrainingModule(ImageScores, TrainingModule):
-    """Training of an autoregressive image model, validated by bits per dimension.
-
-    vocabulary: of the data, see `ImageDataset.vocabulary`. examples: images that a model of
-    super-resolution samples again, averaged down, after each validation.
-    """
+    """Training of an autoregressive image model, validated by bits per dimension."""
 
     config: Config
 
-    def __init__(
-        self, config: Config, vocabulary: dict[str, Any], examples: ImageDataset | None = None
-    ) -> None:
+    def __init__(self, config: Config, train: ImageDataset, validation: ImageDataset) -> None:
+        vocabulary = train.vocabulary()
         super().__init__(config.build_model(vocabulary), config, vocabulary)
         self.sequence_length = self.model.order.length
-        self.examples = examples
+        self.examples = validation.first(config.data.samples)
+        """Images that a model of super-resolution samples after each validation."""
+        histogram = histogram_bits_per_dim(train.pixels, validation.pixels, train.levels)
+        print(
+            f"{len(train):,} training and {len(validation):,} validation images; baselines in bits "
+            f"per dim: uniform over {train.levels} levels {math.log2(train.levels):.2f}, histogram "
+            f"per position {histogram:.2f}",
+            file=sys.stderr,
+        )
 
     def same_vocabulary(self, other: dict[str, Any]) -> bool:
         return True  # `prepare` has compared them
@@ -89,9 +92,9 @@ class ImageTrainingModule(ImageScores, TrainingModule):
             at = [(2 * model.shape[0] // 3, model.shape[1] // 2)]
             title = f"layer {self.config.model.transformer.n_layers}, mean of all heads"
             maps = trained.attention(pixels[0], at)
-            drawing = render.draw_attention(pixels[0], model.levels, at, maps, title=title)
-            (folder / ATTENTION).write_bytes(drawing)
-        elif self.examples is not None:
+            drawn = render.PixelAttention(pixels[0], model.levels, at, maps, title=title)
+            (folder / ATTENTION).write_bytes(drawn.draw())
+        else:
             originals = self.examples.pixels
             small = average_down(originals, model.factor)  # [N, h, w, C]
             labels = self.examples.labels
@@ -101,23 +104,4 @@ class ImageTrainingModule(ImageScores, TrainingModule):
             render.write_rows(file, [render.to_bytes(column, model.levels) for column in columns])
 
 
-def prepare(
-    config: Config, vocabulary: dict[str, Any] | None = None
-) -> tuple[TrainingModule, ResumableLoader, FixedBatches]:
-    """As `Domain.prepare`.
-
-    Raises UserError as `read_to_train`, and for settings that do not fit the images.
-    """
-    classes = config.model.class_conditional
-    train, validation = read_to_train(config.data, vocabulary, classes=classes)
-    torch.manual_seed(config.run.seed)
-    examples = validation.first(config.data.samples)
-    task = ImageTrainingModule(config, train.vocabulary(), examples)
-    histogram = histogram_bits_per_dim(train.pixels, validation.pixels, train.levels)
-    print(
-        f"{len(train):,} training and {len(validation):,} validation images; baselines in bits "
-        f"per dim: uniform over {train.levels} levels {math.log2(train.levels):.2f}, histogram "
-        f"per position {histogram:.2f}",
-        file=sys.stderr,
-    )
-    return task, *loaders(train, validation, config.data, seed=config.run.seed)
+prepare = partial(pictures.prepare, ImageTrainingModule)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
+import torch
+from torch import nn
 
 from triptych.config.schema import to_plain
 from triptych.domains.options import ScoreRequest
@@ -21,11 +23,14 @@ from triptych.training.finetune.rows import OTHER_VOCABULARY
 from triptych.training.loading.batches import parts, plan_parts, shuffled
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
 from triptych.training.loading.packed import PackWriter
+from triptych.training.run.checkpoint import ModelSettings
 from triptych.types import Checked, NonNegativeInt, PositiveInt
 
 if TYPE_CHECKING:
+    from triptych.training.engine.module import TrainingModule
     from triptych.training.run.settings import RunSettings
 
+    Module = TypeVar("Module", bound=TrainingModule)
 
 COMPARED = {False: ("levels",), True: ("levels", "class_names")}
 """What new images must have as the training's, for models without and with classes."""
@@ -77,21 +82,33 @@ class DataConfig(Checked):
         return images if self.bits is None else images.quantize(self.bits)
 
 
-def read_to_train(
-    settings: DataConfig, vocabulary: dict[str, Any] | None, *, classes: bool
-) -> tuple[ImageDataset, ImageDataset]:
-    """Return the images of train, and those of validation that are scored.
+@dataclass(frozen=True)
+class PictureSettings(ModelSettings):
+    """What use of a model of images needs besides its weights and vocabulary."""
 
-    Logs which held-out images are training images, for data that are not packed.
-    vocabulary: of the weights that initialise the run, None for new ones. classes: whether the
-    model is conditioned on them. Raises UserError for missing or damaged data, for images that do
-    not fit the weights, and for images without classes where the model needs them.
+    network: ClassVar[Callable[..., nn.Module]]
+    """Makes a model of its sizes and the shape of images, with their levels and classes."""
+
+    def build_model(self, vocabulary: dict[str, Any]) -> nn.Module:
+        n_classes = len(vocabulary["class_names"]) if self.model.class_conditional else 0
+        shape, levels = tuple(vocabulary["shape"]), vocabulary["levels"]
+        return type(self).network(self.model, shape, levels=levels, n_classes=n_classes)
+
+
+def prepare(
+    module: Callable[[Any, ImageDataset, ImageDataset], Module], config: Any, vocabulary: Any = None
+) -> tuple[Module, ResumableLoader, FixedBatches]:
+    """As `Domain.prepare`, for a module that is made of settings and the images of both splits.
+
+    Logs which held-out images are training images, for data that are not packed. Raises UserError
+    also for images that do not fit the weights, and without classes where the model needs them.
     """
-    train, validation = settings.read("train"), settings.read("validation")
-    if settings.packed is None:
+    data, classes, seed = config.data, config.model.class_conditional, config.run.seed
+    train, validation = data.read("train"), data.read("validation")
+    if data.packed is None:
         held_out = {"validation": validation}
         with suppress(UserError):  # without test images there is nothing to say about them
-            held_out["test"] = settings.read("test")
+            held_out["test"] = data.read("test")
         warn_of_leaks(leaks(train, held_out))
     if vocabulary is not None:
         check_same_images(train.vocabulary(), vocabulary, *COMPARED[classes], hint=OTHER_VOCABULARY)
@@ -100,17 +117,13 @@ def read_to_train(
             "class_conditional is true, but the images have no classes: use images "
             "with classes (sub-folders of an image folder) or set it to false"
         )
-    return train, validation.first(settings.validation_limit)
-
-
-def loaders(
-    train: ImageDataset, validation: ImageDataset, settings: DataConfig, *, seed: int
-) -> tuple[ResumableLoader, FixedBatches]:
-    """Return the loaders of both splits; seed: of the order of the training images."""
+    validation = validation.first(data.validation_limit)
+    torch.manual_seed(seed)
+    task = module(config, train, validation)
     n_parts = len(parts(len(train)))
-    plan = plan_parts(len(train), partial(shuffled, batch_size=settings.batch_size), seed=seed)
+    plan = plan_parts(len(train), partial(shuffled, batch_size=data.batch_size), seed=seed)
     loader = ResumableLoader(len(train), plan, train.batch, seed=seed, n_parts=n_parts)
-    return loader, validation.fixed_batches(settings.evaluation_batch_size)
+    return task, loader, validation.fixed_batches(data.evaluation_batch_size)
 
 
 def read_to_score(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -131,73 +132,62 @@ def lay_out(scaled: NDArray[np.uint8], columns: int) -> NDArray[np.uint8]:
     return np.pad(grid, border, constant_values=GRID_LINE_GREY)
 
 
-def write_attention(
-    out: OutputFolder,
-    image: NDArray[np.uint8],
-    levels: int,
-    pixels: Sequence[tuple[int, int]],
-    maps: NDArray[np.float64],
-    *,
-    about: dict[str, Any],
-    blocks: Sequence[Blocks] = (),
-    title: str,
-) -> str:
-    """Write the picture of `draw_attention` and its numbers; return one sentence about both.
+@dataclass(frozen=True)
+class PixelAttention:
+    """Attention weights that predicted some pixels of an image."""
 
-    about: what else the file of numbers says.
-    """
-    out.write(DRAWING, draw_attention(image, levels, pixels, maps, blocks=blocks, title=title))
-    numbers: list[dict[str, Any]] = [
-        {"row": row, "column": column, "weights": weights.tolist()}
-        for (row, column), weights in zip(pixels, maps, strict=True)
-    ]
-    for of_pixel, (query_block, memory_block) in zip(numbers, blocks, strict=False):
-        of_pixel["query_block"] = np.argwhere(query_block).tolist()
-        of_pixel["memory_block"] = np.argwhere(memory_block).tolist()
-    out.write(NUMBERS, json_bytes({**about, "image": image.tolist(), "pixels": numbers}))
-    return f"{DRAWING} and {NUMBERS} are in {out}"
+    image: NDArray[np.uint8]
+    """[H, W, C], shown in grey."""
+    levels: int
+    pixels: Sequence[tuple[int, int]]
+    """Row and column of each of P predicted pixels, framed in blue."""
+    maps: NDArray[np.float64]
+    """[P, H, W], each shown in red over the image and scaled by its own maximum."""
+    blocks: Sequence[Blocks] = ()
+    """Query block and memory block of each pixel, outlined solid and dashed."""
+    title: str = ""
 
+    def write(self, out: OutputFolder, **about: Any) -> str:
+        """Write picture and numbers; return one sentence. about: what else the numbers say."""
+        out.write(DRAWING, self.draw())
+        numbers: list[dict[str, Any]] = [
+            {"row": row, "column": column, "weights": weights.tolist()}
+            for (row, column), weights in zip(self.pixels, self.maps, strict=True)
+        ]
+        for of_pixel, (query_block, memory_block) in zip(numbers, self.blocks, strict=False):
+            of_pixel["query_block"] = np.argwhere(query_block).tolist()
+            of_pixel["memory_block"] = np.argwhere(memory_block).tolist()
+        content = {**about, "image": self.image.tolist(), "pixels": numbers}
+        out.write(NUMBERS, json_bytes(content))
+        return f"{DRAWING} and {NUMBERS} are in {out}"
 
-def draw_attention(
-    image: NDArray[np.uint8],
-    levels: int,
-    pixels: Sequence[tuple[int, int]],
-    maps: NDArray[np.float64],
-    *,
-    blocks: Sequence[Blocks] = (),
-    title: str = "",
-) -> bytes:
-    """Draw attention maps over an image and return a PNG.
+    def draw(self) -> bytes:
+        """Return a PNG with a panel for each pixel."""
+        from matplotlib.collections import LineCollection
+        from matplotlib.patches import Rectangle
 
-    image: [H, W, C], shown in grey. maps: [len(pixels), H, W], each shown in red over the image
-    and scaled by its own maximum, with its predicted pixel (row, column) framed in blue. blocks:
-    the query block and the memory block of each pixel, bool [H, W], outlined solid and dashed.
-    """
-    from matplotlib.collections import LineCollection
-    from matplotlib.patches import Rectangle
-
-    grey = to_bytes(image, levels).mean(-1) / 255  # [H, W]
-    background = 1 - 0.45 * grey[..., None]  # light, so that red is visible on it
-    n_rows = -(-len(pixels) // ATTENTION_COLUMNS)
-    n_columns = min(ATTENTION_COLUMNS, len(pixels))
-    figure = new_figure(3 * n_columns, 3 * n_rows + 0.5, title)
-    panels = figure.subplots(n_rows, n_columns, squeeze=False)
-    for panel in panels.flat:
-        panel.set_axis_off()
-    red = np.array([0.784, 0.267, 0.235])
-    for index, (panel, (row, column), weights) in enumerate(
-        zip(panels.flat, pixels, maps, strict=False)
-    ):
-        strength = (weights / max(float(weights.max()), 1e-9))[..., None] ** 0.5  # [H, W, 1]
-        panel.imshow(background * (1 - strength) + red * strength, vmin=0, vmax=1)
-        corner = (column - 0.5, row - 0.5)
-        panel.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor="#33589c", linewidth=2))
-        drawn = blocks[index] if blocks else ()
-        for block, (style, colour) in zip(drawn, BLOCK_LINES, strict=False):
-            lines = LineCollection(outline(block), linestyle=style, colors=colour)
-            panel.add_collection(lines)
-        panel.set_title(f"row {row}, column {column}", fontsize=9)
-    return png(figure)
+        grey = to_bytes(self.image, self.levels).mean(-1) / 255  # [H, W]
+        background = 1 - 0.45 * grey[..., None]  # light, so that red is visible on it
+        n_rows = -(-len(self.pixels) // ATTENTION_COLUMNS)
+        n_columns = min(ATTENTION_COLUMNS, len(self.pixels))
+        figure = new_figure(3 * n_columns, 3 * n_rows + 0.5, self.title)
+        panels = figure.subplots(n_rows, n_columns, squeeze=False)
+        for panel in panels.flat:
+            panel.set_axis_off()
+        red = np.array([0.784, 0.267, 0.235])
+        blocks: Sequence[Any] = self.blocks or [()] * len(self.pixels)
+        for panel, (row, column), weights, drawn in zip(
+            panels.flat, self.pixels, self.maps, blocks, strict=False
+        ):
+            strength = (weights / max(float(weights.max()), 1e-9))[..., None] ** 0.5  # [H, W, 1]
+            panel.imshow(background * (1 - strength) + red * strength, vmin=0, vmax=1)
+            corner = (column - 0.5, row - 0.5)
+            panel.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=BLUE, linewidth=2))
+            for block, (style, colour) in zip(drawn, BLOCK_LINES, strict=False):
+                lines = LineCollection(outline(block), linestyle=style, colors=colour)
+                panel.add_collection(lines)
+            panel.set_title(f"row {row}, column {column}", fontsize=9)
+        return png(figure)
 
 
 def outline(block: NDArray[np.bool_]) -> list[list[tuple[float, float]]]:
