@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from xml.etree.ElementTree import Element, SubElement
+from xml.etree.ElementTree import Element
 
 from triptych.domains.music.constraints import SEMITONES
 
@@ -138,34 +138,3 @@ def chord_symbol(harmony: Element, semitones: int) -> str:
     added = f"({','.join(degrees)})" * bool(degrees)
     bass = f"/{note('bass')}" if harmony.find("bass") is not None else ""
     return f"{note('root')}:{symbol}{added}{bass}"
-
-
-def harmony_element(text: str) -> Element | None:
-    """Return a chord symbol as an element of MusicXML; None where it has no form there."""
-    is_no_chord = text.strip() in NO_CHORD
-    chord = ("C", "", "", "") if is_no_chord else parse_chord(text)  # even none has a root
-    if chord is None:
-        return None
-    root, kind, degrees, bass = chord
-    if not re.fullmatch(r"(,?\*?[#b]*\d+)*/([A-G][#b]*)?", f"{degrees}/{bass}"):
-        return None
-    harmony = Element("harmony", placement="above")
-
-    def add(place: str, name: str) -> None:
-        note = SubElement(harmony, place)
-        SubElement(note, f"{place}-step").text = name[0]
-        if name[1:]:  # programs show a natural sign for 0
-            SubElement(note, f"{place}-alter").text = str(name.count("#") - name.count("b"))
-
-    add("root", root)
-    kinds = {short: kind for kind, short in MUSICXML_KINDS.items()}
-    SubElement(harmony, "kind").text = "none" if is_no_chord else kinds[kind]
-    if bass:
-        add("bass", bass)
-    for sign, alterations, value in re.findall(r"(\*?)([#b]*)(\d+)", degrees):
-        degree = SubElement(harmony, "degree")
-        SubElement(degree, "degree-value").text = value
-        alter = alterations.count("#") - alterations.count("b")
-        SubElement(degree, "degree-alter").text = str(alter)
-        SubElement(degree, "degree-type").text = "subtract" if sign else "add"
-    return harmony

@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import codecs
 import io
+import math
+import re
 import xml.etree.ElementTree as ElementTree
 import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from fractions import Fraction
 from html.entities import html5
-from itertools import groupby, zip_longest
+from itertools import groupby, pairwise, zip_longest
 from operator import itemgetter
+from typing import NamedTuple
+from xml.etree.ElementTree import Element
 
-from triptych.domains.music.musicxml_measures import Instrument, Measure, Reading, XmlPart
+from triptych.domains.music.chords import chord_symbol
+from triptych.domains.music.constraints import SEMITONES
+from triptych.domains.music.notation import DRUM_PLACES, FORTE, NOTE_TYPES, VELOCITY
 from triptych.domains.music.notes import DRUMS, Notes, Part, Score, one_string_per_key
 from triptych.errors import UserError
 
@@ -24,8 +32,13 @@ TICKS_PER_QUARTER = 5040
 """Divisible by 2^4, 3^2, 5 and 7: the times of all usual notes and tuplets are whole."""
 MAX_BYTES = 100_000_000
 """Largest document that an archive may unpack to."""
-EMPTY = ElementTree.Element("measure")
+EMPTY = Element("measure")
 """In place of the measures that a shorter part lacks."""
+MAX_COUNT = 255
+"""Largest numerator of a time signature of MIDI files."""
+TEMPOS = (4.0, 6000.0)
+"""Slowest and fastest tempo that is no damage, in quarters per minute; MIDI has none below."""
+SNARE = 38
 
 
 def parse_musicxml(content: bytes, *, name: str) -> Score:
@@ -48,11 +61,11 @@ def parse_musicxml(content: bytes, *, name: str) -> Score:
             f"{name} holds no parts of a score; expected MusicXML, found the element <{root.tag}>"
         )
     entries = {entry.get("id"): entry for entry in root.iter("score-part")}
-    parts = [_part(entries.get(element.get("id"), EMPTY), score) for element in elements]
+    parts = [XmlPart(entries.get(element.get("id"), EMPTY), score) for element in elements]
     columns = (element.findall("measure") for element in elements)
     for measures in zip_longest(*columns, fillvalue=EMPTY):
         pairs = zip(measures, parts, strict=True)
-        score.starts.append(max(Measure(part, score).read(measure) for measure, part in pairs))
+        score.starts.append(max(part.read(measure) for measure, part in pairs))
     listed, rows = list[Part](), list[list[int]]()
     for part in parts:
         # Drums of a part that plays pitches too are a part of their own, as in MIDI files.
@@ -97,7 +110,7 @@ def _document(content: bytes) -> bytes:
         return archive.read(documents[0])
 
 
-def _parse(document: bytes, left_out: list[str]) -> ElementTree.Element:
+def _parse(document: bytes, left_out: list[str]) -> Element:
     """Return the root of a document without namespaces; the start of a damaged one."""
     builder = ElementTree.TreeBuilder()
     if not document.startswith((codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE)):
@@ -119,24 +132,6 @@ def _parse(document: bytes, left_out: list[str]) -> ElementTree.Element:
     return root
 
 
-def _part(entry: ElementTree.Element, score: Reading) -> XmlPart:
-    """Return a part by its entry in the list of parts."""
-    name = " ".join((entry.findtext("part-name") or "").split())
-    instruments: dict[str | None, Instrument] = {}
-    for midi in entry.findall("midi-instrument"):
-        try:
-            drum = midi.findtext("midi-unpitched")
-            # Channel 10 alone says nothing: some programs number the channels of all parts.
-            program = DRUMS if drum else max(int(midi.findtext("midi-program") or 1) - 1, 0)
-            instrument = Instrument(program, None if drum is None else int(drum) - 1)
-            if not (DRUMS <= program < 128 and 0 <= (instrument.drum or 0) < 128):
-                raise ValueError(f"program {program + 1}, pitch {drum}")
-            instruments[midi.get("id")] = instrument
-        except ValueError as error:
-            score.left_out.append(f"an instrument of {name or 'a part'} with {error}")
-    return XmlPart(name, instruments)
-
-
 def _ticks(quarters: Fraction) -> int:
     return round(quarters * TICKS_PER_QUARTER)
 
@@ -154,3 +149,242 @@ def _joined(part: XmlPart, number: int, is_drum: bool) -> list[list[int]]:
         row[2] = _ticks(release)
         open_notes[pitch, release] = row, "start" in ties
     return rows
+
+
+class XmlNote(NamedTuple):
+    """Note of a part, times in quarters."""
+
+    onset: Fraction
+    release: Fraction
+    pitch: int
+    """MIDI pitch as it sounds."""
+    ties: set[str | None]
+    """start or stop of a tie; some files write one of them."""
+    velocity: int
+    program: int
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is read of a score so far; times in quarters from the start."""
+
+    starts: list[Fraction] = field(default_factory=lambda: [Fraction(0)])
+    """Start of each measure, and the end of the last one. The longest part decides, so that an
+    incomplete measure does not shift a voice."""
+    meters: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Time signatures, numerator and denominator, by measure."""
+    tempos: dict[Fraction, float] = field(default_factory=dict)
+    """Quarter notes per minute, by time."""
+    keys: dict[Fraction, tuple[int, bool]] = field(default_factory=dict)
+    """Sharps, and whether it is minor, by time."""
+    chords: dict[Fraction, str] = field(default_factory=dict)
+    """Chord symbols by time."""
+    left_out: list[str] = field(default_factory=list)
+    """What could not be read."""
+
+    def signatures(self) -> Iterator[tuple[Fraction, int, int]]:
+        """Yield time signatures by time, so that bar lines stay where they are.
+
+        Each measure has one of its own length; one that is no whole number of eighths has none.
+        """
+        meter, last = (4, 4), None
+        for measure, (start, stop) in enumerate(pairwise(self.starts)):
+            count, unit = meter = self.meters.get(measure, meter)
+            if stop - start != Fraction(4 * count, unit):
+                unit = 8 if (stop - start).denominator > 1 else 4
+                length = (stop - start) * unit / 4
+                if not length or length.denominator > 1 or length > MAX_COUNT:
+                    last = None  # the next measure begins with its own
+                    continue
+                count = int(length)
+            if last != (count, unit):
+                last = count, unit
+                yield start, count, unit
+
+
+class XmlPart:
+    """Reads the measures of a part, and with them what the score says; times in quarters.
+
+    entry: of the part in the list of parts.
+    """
+
+    def __init__(self, entry: Element, score: Reading) -> None:
+        self.score = score
+        self.name = " ".join((entry.findtext("part-name") or "").split())
+        self.instruments: dict[str | None, tuple[int, int | None]] = {}
+        """Program and MIDI pitch of its unpitched notes of each instrument."""
+        for midi in entry.findall("midi-instrument"):
+            try:
+                self.instruments[midi.get("id")] = _instrument(midi)
+            except ValueError as error:
+                score.left_out.append(f"an instrument of {self.name or 'a part'} with {error}")
+        self.notes: list[XmlNote] = []
+        self.divisions = Fraction(1)
+        """Units of a duration in a quarter."""
+        self.transposition = 0
+        """From the written to the sounding pitch, in semitones."""
+        self.now = self.onset = self.end = Fraction(0)
+
+    def read(self, measure: Element) -> Fraction:
+        """Add the content of a measure to the score; return its end."""
+        self.now = self.onset = self.end = self.score.starts[-1]
+        for element in measure:
+            # The transposition comes last among the attributes, and changes the key.
+            attributes = sorted(element, key=lambda child: child.tag != "transpose")
+            for item in attributes if element.tag == "attributes" else [element]:
+                try:
+                    problem = self._take(item)
+                except (ValueError, ArithmeticError, LookupError) as error:
+                    problem = f"a {item.tag} with {error}"
+                if problem:
+                    where = f"measure {measure.get('number', len(self.score.starts))}"
+                    self.score.left_out.append(f"{where} of {self.name or 'a part'}: {problem}")
+        return self.end
+
+    def _take(self, element: Element) -> str:
+        """Take an element; return what is left out of it, or raise for one without sense."""
+        match element.tag:
+            case "divisions":
+                if (divisions := Fraction(element.text or "")) <= 0:
+                    raise ValueError(f"{divisions} units in a quarter")
+                self.divisions = divisions
+            case "transpose":
+                octaves = int(element.findtext("octave-change") or 0)
+                chromatic = round(float(element.findtext("chromatic") or 0))
+                self.transposition = chromatic + 12 * octaves
+            case "time":
+                self._take_meter(element)
+            case "key":
+                self._take_key(element)
+            case "direction" | "sound":
+                self._take_tempo(element)
+            case "harmony":
+                at = self.now + self._offset(element.find("offset"))
+                self.score.chords[at] = chord_symbol(element, self.transposition)
+            case "backup":
+                self.now = max(self.now - self._duration(element), self.score.starts[-1])
+            case "forward":
+                self._advance(self._duration(element))
+            case "note":
+                return self._take_note(element)
+        return ""
+
+    def _advance(self, length: Fraction) -> None:
+        self.now += length
+        self.end = max(self.end, self.now)
+
+    def _take_meter(self, time: Element) -> None:
+        """Take 4/4, or 3+2/8, or 3/8 and 2/4 after each other; a free meter says nothing."""
+        counts = [sum(map(int, (beats.text or "").split("+"))) for beats in time.findall("beats")]
+        units = [int(unit.text or "") for unit in time.findall("beat-type")]
+        unit = max(units, default=4)
+        count = sum(unit * count // own for count, own in zip(counts, units, strict=True))
+        if counts:
+            if not 0 < count <= MAX_COUNT or unit & (unit - 1) or min(units) < 1:
+                raise ValueError(f"{count} beats of a note value {unit}")
+            self.score.meters[len(self.score.starts) - 1] = count, unit
+
+    def _take_key(self, key: Element) -> None:
+        """Take a key as it sounds, of the first part that has one and is not of drums."""
+        programs = {program for program, _ in self.instruments.values()}
+        if key.find("fifths") is None or DRUMS in programs:
+            return
+        sharps = int(key.findtext("fifths") or "")
+        if self.transposition % 12:
+            sharps = (sharps + 7 * self.transposition + 5) % 12 - 5
+        if abs(sharps) > 7:
+            raise ValueError(f"{sharps} sharps")
+        self.score.keys.setdefault(self.now, (sharps, key.findtext("mode") == "minor"))
+
+    def _take_tempo(self, element: Element) -> None:
+        """Take what is played, or else the metronome mark that is shown."""
+        sound = element if element.tag == "sound" else element.find("sound")
+        mark = element.find("direction-type/metronome")
+        at = self.now + self._offset(element.find("offset"))
+        if sound is not None and sound.get("tempo"):
+            tempo = float(sound.get("tempo", ""))
+        elif mark is not None and mark.find("per-minute") is not None:
+            number = re.search(r"\d+(?:\.\d+)?", mark.findtext("per-minute") or "")
+            unit = _note_value(mark.findtext("beat-unit"), len(mark.findall("beat-unit-dot")))
+            tempo = float(number[0]) * float(unit) if number else 0.0
+            tempo = self.score.tempos.get(at, tempo)
+        else:
+            return
+        if not TEMPOS[0] <= tempo <= TEMPOS[1]:
+            raise ValueError(f"a tempo of {tempo:g} quarters per minute")
+        self.score.tempos[at] = tempo
+
+    def _take_note(self, note: Element) -> str:
+        if note.find("grace") is not None:
+            return "a grace note"
+        length, is_chord = self._duration(note), note.find("chord") is not None
+        if not is_chord:
+            self.onset = self.now
+            self._advance(length)
+        if note.find("cue") is not None:
+            return "a cue note"
+        if note.find("rest") is not None:
+            return ""
+        first = next(iter(self.instruments.values()), (0, None))
+        used = note.find("instrument")
+        program, drum = first if used is None else self.instruments.get(used.get("id"), first)
+        if (pitch := note.find("pitch")) is not None:
+            sounding = _midi_pitch(pitch) + self.transposition
+        else:
+            sounding, program = _drum_of(note) if drum is None else drum, DRUMS
+        if not 0 <= sounding < 128:
+            raise ValueError(f"MIDI pitch {sounding}")
+        ties = [*note.findall("tie"), *note.findall("notations/tied")]
+        kinds = {tie.get("type") for tie in ties}
+        loudness = round(float(note.get("dynamics") or 100 * VELOCITY / FORTE) * FORTE / 100)
+        velocity = min(max(loudness, 1), 127)
+        row = XmlNote(self.onset, self.onset + length, sounding, kinds, velocity, program)
+        self.notes.append(row)
+        return ""
+
+    def _offset(self, offset: Element | None) -> Fraction:
+        return Fraction(0 if offset is None else offset.text or "") / self.divisions
+
+    def _duration(self, element: Element) -> Fraction:
+        length = Fraction((element.findtext("duration") or "").strip()) / self.divisions
+        if length < 0:
+            raise ValueError(f"a duration of {length}")
+        return length
+
+
+def _note_value(name: str | None, dots: int) -> Fraction:
+    """Return a note value in quarters."""
+    values = {known: value for value, known in NOTE_TYPES.items()}
+    if name not in values:
+        raise ValueError(f"the note value {name}")
+    return values[name] * (2 - Fraction(1, 2**dots))
+
+
+def _midi_pitch(pitch: Element) -> int:
+    step, octave = pitch.findtext("step", "").strip(), pitch.findtext("octave", "")
+    if step not in SEMITONES:
+        raise ValueError(f"the step {step!r}")
+    alter = float(pitch.findtext("alter") or 0)
+    if not math.isfinite(alter):
+        raise ValueError(f"an alteration of {alter}")
+    return 12 * (int(octave) + 1) + SEMITONES[step] + round(alter)
+
+
+def _instrument(midi: Element) -> tuple[int, int | None]:
+    """Return program and pitch of unpitched notes of an instrument; ValueError for others."""
+    drum = midi.findtext("midi-unpitched")
+    # Channel 10 alone says nothing: some programs number the channels of all parts.
+    program = DRUMS if drum else max(int(midi.findtext("midi-program") or 1) - 1, 0)
+    pitch = None if drum is None else int(drum) - 1
+    if not (DRUMS <= program < 128 and 0 <= (pitch or 0) < 128):
+        raise ValueError(f"program {program + 1}, pitch {drum}")
+    return program, pitch
+
+
+def _drum_of(note: Element) -> int:
+    """Return the pitch of an unpitched note by its place."""
+    step, octave = (note.findtext(f"unpitched/display-{name}", "") for name in ("step", "octave"))
+    place = step.strip(), octave.strip(), note.findtext("notehead", "normal").strip()
+    drums = {(step, str(octave), head): drum
+             for drum, (step, octave, head) in reversed(DRUM_PLACES.items())}  # fmt: skip
+    return drums.get(place, SNARE)

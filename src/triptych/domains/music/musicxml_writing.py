@@ -6,20 +6,22 @@ performance, they move to the nearest eighths or twelfths of a quarter.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeAlias
 from xml.etree.ElementTree import Element, indent, tostring
 
-from triptych.domains.music.chords import STEPS, harmony_element, on_fifths
+from triptych.domains.music.chords import MUSICXML_KINDS, NO_CHORD, STEPS, on_fifths, parse_chord
 from triptych.domains.music.constraints import SEMITONES
-from triptych.domains.music.musicxml_measures import DRUM_PLACES, FORTE, VELOCITY
 from triptych.domains.music.notation import (
+    DRUM_PLACES,
+    FORTE,
     MAX_VOICES,
     MIDDLE_C,
+    VELOCITY,
     Bar,
     Chord,
     Note,
@@ -35,6 +37,9 @@ from triptych.domains.music.notation import (
 )
 from triptych.domains.music.notes import DRUMS, Ids, Notes, Score
 
+Key: TypeAlias = tuple[int, bool]
+"""Sharps, and whether it is minor."""
+
 DIVISIONS = 10_080
 """Units of a duration in a quarter: 2^5, 3^2, 5 and 7 divide it."""
 KEYBOARDS = {*range(24)}
@@ -47,16 +52,6 @@ HEADER = (
 )
 
 
-@dataclass
-class _Frame:
-    """What a bar says besides notes."""
-
-    key: tuple[int, bool] | None = None
-    """Sharps, and whether it is minor."""
-    elements: list[Element] = field(default_factory=list)
-    """Tempos and chord symbols."""
-
-
 def musicxml_bytes(score: Score) -> bytes:
     """Return a score as the content of a MusicXML file.
 
@@ -64,10 +59,10 @@ def musicxml_bytes(score: Score) -> bytes:
     notes that last up to the next one, at most to the next quarter; chord symbols above the first
     part. Pedals are not written, and a key that changes within a bar is written where it begins.
     """
-    listed, parts = _element("part-list"), list[Element]()
+    listed, parts = list[Element](), list[Element]()
     ticks = score.bars()
     bars = bars_of(score, ticks)
-    frame = _frame(score, ticks, bars)
+    keys, said = _frame(score, ticks, bars)
     for number, part in enumerate(score.parts):
         own = score.notes[score.notes.part == number]
         sounds = sorted({*own.rows("program", "pitch")})
@@ -78,20 +73,24 @@ def musicxml_bytes(score: Score) -> bytes:
         programs = {program for program, _ in sounds}
         is_wide = programs <= KEYBOARDS and low < OUTER[0] and high > OUTER[1]
         staves = two_staves(chords) if is_wide else [chords]
-        parts.append(_part(number, bars, staves, programs, frame))
-        frame = [_Frame(each.key) for each in frame]
-    root = _element("score-partwise", listed, *parts, version="4.0")
+        parts.append(_part(number, bars, staves, DRUMS in programs, keys, {} if number else said))
+    root = _element("score-partwise", _element("part-list", *listed), *parts, version="4.0")
     indent(root, " ")
     document: bytes = tostring(root, encoding="utf-8")
     return HEADER + document
 
 
 def _element(tag: str, *content: Any, **attributes: Any) -> Element:
-    """Return an element with its text or the elements that it holds; None is left out."""
+    """Return an element with the elements that it holds, tags with their texts, or its text.
+
+    None is left out, as content and as the text of a tag.
+    """
     element = Element(tag, {name: str(value) for name, value in attributes.items()})
     for item in content:
         if isinstance(item, Element):
             element.append(item)
+        elif isinstance(item, dict):
+            element.extend(_element(tag, text) for tag, text in item.items() if text is not None)
         elif item is not None:
             element.text = str(item)
     return element
@@ -116,46 +115,70 @@ def _listed(number: int, name: str, sounds: list[tuple[int, int]]) -> Element:
         key, is_drum = _instrument(number, program, pitch), program == DRUMS
         drum = note_number_to_drum_name(pitch) or f"Drum {pitch}"
         title = drum if is_drum else program_to_instrument_name(program)
-        instruments[key] = _element("score-instrument", _element("instrument-name", title), id=key)
-        midi[key] = _element(
-            "midi-instrument",
-            _element("midi-channel", 10 if is_drum else channel + 1 + (channel > 8)),
-            _element("midi-program", max(0, program) + 1),
-            _element("midi-unpitched", pitch + 1) if is_drum else None,
-            id=key,
-        )
+        instruments[key] = _element("score-instrument", {"instrument-name": title}, id=key)
+        sound = {
+            "midi-channel": 10 if is_drum else channel + 1 + (channel > 8),
+            "midi-program": max(0, program) + 1,
+            "midi-unpitched": pitch + 1 if is_drum else None,
+        }
+        midi[key] = _element("midi-instrument", sound, id=key)
         titles.append("Drums" if is_drum else title)
-    title = _element("part-name", name or titles[0])
-    return _element("score-part", title, *instruments.values(), *midi.values(), id=f"P{number + 1}")
+    content = {"part-name": name or titles[0]}, *instruments.values(), *midi.values()
+    return _element("score-part", *content, id=f"P{number + 1}")
 
 
-def _frame(score: Score, ticks: Ids, bars: list[Bar]) -> list[_Frame]:
-    """Return keys, tempos and chord symbols by bar."""
-    frame, starts = [_Frame() for _ in bars], [bar.start for bar in bars]
+def _frame(
+    score: Score, ticks: Ids, bars: list[Bar]
+) -> tuple[dict[int, Key], dict[int, list[Element]]]:
+    """Return keys, and elements of tempos and chord symbols, by index of a bar."""
+    keys: dict[int, Key] = {}
+    said: dict[int, list[Element]] = defaultdict(list)
+    starts = [bar.start for bar in bars]
     events: list[tuple[Any, ...]] = [*score.key_signatures, *score.tempos, *score.chords]
     placed = snapped((tick for tick, *_ in events), ticks, bars, score.ticks_per_quarter)
 
-    def place(tick: int) -> tuple[_Frame, Element]:
+    def place(tick: int) -> tuple[int, Element]:
         bar = bisect_right(starts, placed[tick]) - 1
-        return frame[bar], _element("offset", _units(placed[tick] - starts[bar]), sound="yes")
+        return bar, _element("offset", _units(placed[tick] - starts[bar]), sound="yes")
 
     for tick, sharps, is_minor in score.key_signatures:
-        place(tick)[0].key = sharps, is_minor
+        keys[place(tick)[0]] = sharps, is_minor
     for tick, tempo in score.tempos:
-        (own, offset), per_minute = place(tick), 60e6 / tempo
-        shown = _element("per-minute", f"{per_minute:.4g}")
-        mark = _element("metronome", _element("beat-unit", "quarter"), shown)
-        content = _element("direction-type", mark), offset
+        (bar, offset), per_minute = place(tick), 60e6 / tempo
+        shown = {"beat-unit": "quarter", "per-minute": f"{per_minute:.4g}"}
+        mark = _element("direction-type", _element("metronome", shown))
         sound = _element("sound", tempo=f"{per_minute:.9g}")
-        own.elements.append(_element("direction", *content, sound, placement="above"))
+        said[bar].append(_element("direction", mark, offset, sound, placement="above"))
     for tick, symbol in score.chords:
-        own, offset = place(tick)
-        if (element := harmony_element(symbol)) is None:  # it has a form that MusicXML lacks
-            words = _element("direction-type", _element("words", symbol))
-            element = _element("direction", words, placement="above")
-        element.append(offset)
-        own.elements.append(element)
-    return frame
+        bar, offset = place(tick)
+        said[bar].append(_harmony(symbol, offset))
+    return keys, said
+
+
+def _harmony(text: str, offset: Element) -> Element:
+    """Return a chord symbol; as words where it has a form that MusicXML lacks."""
+    is_no_chord = text.strip() in NO_CHORD
+    chord = ("C", "", "", "") if is_no_chord else parse_chord(text)  # even none has a root
+    root, kind, degrees, bass = chord or ("", "", "?", "")
+    if not re.fullmatch(r"(,?\*?[#b]*\d+)*/([A-G][#b]*)?", f"{degrees}/{bass}"):
+        words = _element("direction-type", {"words": text})
+        return _element("direction", words, offset, placement="above")
+
+    def note(place: str, name: str) -> Element:
+        alter = name.count("#") - name.count("b")
+        # Programs show a natural sign for 0.
+        shown = {f"{place}-step": name[0], f"{place}-alter": alter if name[1:] else None}
+        return _element(place, shown)
+
+    kinds = {short: kind for kind, short in MUSICXML_KINDS.items()}
+    named = {"kind": "none" if is_no_chord else kinds[kind]}
+    content = [note("root", root), named, note("bass", bass) if bass else None]
+    for sign, alterations, value in re.findall(r"(\*?)([#b]*)(\d+)", degrees):
+        alter = alterations.count("#") - alterations.count("b")
+        kind = "subtract" if sign else "add"
+        degree = {"degree-value": value, "degree-alter": alter, "degree-type": kind}
+        content.append(_element("degree", degree))
+    return _element("harmony", *content, offset, placement="above")
 
 
 def _chords(notes: Notes, ticks: Ids, bars: list[Bar], unit: int) -> list[Chord]:
@@ -180,32 +203,34 @@ def _chords(notes: Notes, ticks: Ids, bars: list[Bar], unit: int) -> list[Chord]
 
 
 def _part(
-    number: int, bars: list[Bar], staves: list[list[Chord]], programs: set[int], frame: list[_Frame]
+    number: int,
+    bars: list[Bar],
+    staves: list[list[Chord]],
+    has_drums: bool,
+    keys: dict[int, Key],
+    said: dict[int, list[Element]],
 ) -> Element:
-    """Return the measures of a part."""
+    """Return the measures of a part; keys, said: of `_frame`."""
     voices = [[by_bar(voice, bars) for voice in voices_of(chords)] for chords in staves]
     part, key, meter = _element("part", id=f"P{number + 1}"), (0, False), (0, 0)
-    for index, (bar, events) in enumerate(zip(bars, frame, strict=True)):
-        attributes = _element("attributes", None if index else _element("divisions", DIVISIONS))
-        if events.key is not None:
-            key = events.key
-            mode = _element("mode", "minor" if key[1] else "major")
-            attributes.append(_element("key", _element("fifths", key[0]), mode))
+    for index, bar in enumerate(bars):
+        attributes = _element("attributes", {"divisions": None if index else DIVISIONS})
+        if index in keys:
+            key = keys[index]
+            shown = {"fifths": key[0], "mode": "minor" if key[1] else "major"}
+            attributes.append(_element("key", shown))
         if bar.meter != meter:
             meter = bar.meter
-            unit = _element("beat-type", meter[1])
-            attributes.append(_element("time", _element("beats", meter[0]), unit))
+            attributes.append(_element("time", {"beats": meter[0], "beat-type": meter[1]}))
         if not index:
             attributes.append(_element("staves", len(staves)))
             for place, chords in enumerate(staves, start=1):
-                sign, line = _clef(chords, programs)
-                content = _element("sign", sign), _element("line", line)
-                attributes.append(_element("clef", *content, number=place))
-        said = [attributes] * bool(len(attributes)) + events.elements
-        measure = _element("measure", *said, number=bar.number)
+                attributes.append(_element("clef", _clef(chords, has_drums), number=place))
+        measure = _element("measure", *[attributes] * bool(len(attributes)), number=bar.number)
+        measure.extend(said.get(index, ()))
         if bar.length != Fraction(4 * meter[0], meter[1]):
             measure.set("implicit", "yes")
-        back = _element("backup", _element("duration", _units(bar.length)))
+        back = _element("backup", {"duration": _units(bar.length)})
         for staff, own in enumerate(voices):
             for notes in _staff([voice[index] for voice in own], bar, number, staff, key):
                 measure.extend([*[back] * (measure.find("note") is not None), *notes])
@@ -213,16 +238,17 @@ def _part(
     return part
 
 
-def _clef(chords: list[Chord], programs: set[int]) -> tuple[str, int]:
+def _clef(chords: list[Chord], has_drums: bool) -> dict[str, Any]:
     """Return the sign and line of a clef, by the median pitch."""
+    if has_drums:
+        return {"sign": "percussion", "line": 3}
     pitches = sorted(note.pitch for chord in chords for note in chord.notes) or [MIDDLE_C]
-    if DRUMS in programs:
-        return "percussion", 3
-    return ("F", 4) if pitches[len(pitches) // 2] < MIDDLE_C - 2 else ("G", 2)
+    is_low = pitches[len(pitches) // 2] < MIDDLE_C - 2
+    return {"sign": "F", "line": 4} if is_low else {"sign": "G", "line": 2}
 
 
 def _staff(
-    voices: list[list[Chord]], bar: Bar, part: int, staff: int, key: tuple[int, bool]
+    voices: list[list[Chord]], bar: Bar, part: int, staff: int, key: Key
 ) -> Iterator[list[Element]]:
     """Yield the notes and rests of each voice of a staff in a measure."""
     unit = Fraction(4, bar.meter[1])
@@ -231,17 +257,15 @@ def _staff(
     written = [divide(segments(own, *times), span) if own else [] for own in voices]
     signs = _accidentals([value for values in written for value in values], key)
     for place, values in enumerate(written):
-        voice = str(MAX_VOICES * staff + place + 1), str(staff + 1)
+        voice = MAX_VOICES * staff + place + 1, staff + 1
         if values:
             yield [note for value in values for note in _notes(value, part, voice, key, signs)]
         elif place == 0:
-            rest = _element("rest", measure="yes"), _element("duration", _units(bar.length))
-            yield [
-                _element("note", *rest, _element("voice", voice[0]), _element("staff", voice[1]))
-            ]
+            where = {"duration": _units(bar.length), "voice": voice[0], "staff": voice[1]}
+            yield [_element("note", _element("rest", measure="yes"), where)]
 
 
-def _accidentals(values: list[Value], key: tuple[int, bool]) -> dict[tuple[Fraction, int], str]:
+def _accidentals(values: list[Value], key: Key) -> dict[tuple[Fraction, int], str]:
     """Return the accidentals that a staff shows in a measure, by time and pitch.
 
     One holds up to the end of the measure, and a tied note needs none.
@@ -272,51 +296,45 @@ def _spelling(pitch: int, sharps: int, is_minor: bool) -> tuple[str, int, int]:
 def _notes(
     value: Value,
     part: int,
-    voice: tuple[str, str],
-    key: tuple[int, bool],
+    voice: tuple[int, int],
+    key: Key,
     signs: dict[tuple[Fraction, int], str],
 ) -> Iterator[Element]:
     """Yield a rest, or the notes of a chord; voice: its number and that of its staff."""
     sounding = sorted((note, chord) for chord in value.chords for note in chord.notes)
     (actual, normal), (name, is_dotted) = value.ratio, value.shape
+    counts = {"actual-notes": actual, "normal-notes": normal}
     for place, (note, chord) in enumerate(sounding or [(None, None)]):
-        element, ties, head, sign = _element("note"), list[str](), None, None
-        if note is None or chord is None:
-            element.append(_element("rest"))
-        else:
-            if place:
-                element.append(_element("chord"))
-            if note.velocity != VELOCITY:  # in percent of forte
-                element.set("dynamics", f"{100 * note.velocity / FORTE:.2f}")
+        kind, shown, ties, head, player = "rest", dict[str, Any](), list[str](), None, None
+        if note is not None and chord is not None:
+            player = _element("instrument", id=_instrument(part, note.program, note.pitch))
+            ties = ["stop"] * (chord.onset < value.start) + ["start"] * (chord.release > value.stop)
             if note.program == DRUMS:
-                where = DRUM_PLACES.get(note.pitch, ("E", 4, "normal"))
-                content = {"display-step": where[0], "display-octave": where[1]}
-                kind, head = "unpitched", where[2]
+                step, octave, head = DRUM_PLACES.get(note.pitch, ("E", 4, "normal"))
+                kind, shown = "unpitched", {"display-step": step, "display-octave": octave}
             else:
                 step, alter, octave = _spelling(note.pitch, *key)
-                kind, content = "pitch", {"step": step, "alter": alter or None, "octave": octave}
-                sign = signs.get((value.start, note.pitch))
-            shown = (_element(name, text) for name, text in content.items() if text is not None)
-            element.append(_element(kind, *shown))
-            ties = ["stop"] * (chord.onset < value.start) + ["start"] * (chord.release > value.stop)
-        element.append(_element("duration", _units(value.stop) - _units(value.start)))
-        element.extend(_element("tie", type=tie) for tie in ties)
-        if note is not None:
-            element.append(_element("instrument", id=_instrument(part, note.program, note.pitch)))
-        element.append(_element("voice", voice[0]))
-        element.append(_element("type", name))
-        element.extend([_element("dot")] * is_dotted)
-        if sign is not None:
-            element.append(_element("accidental", sign))
-        if actual != normal:
-            counts = _element("actual-notes", actual), _element("normal-notes", normal)
-            element.append(_element("time-modification", *counts))
-        if head is not None:
-            element.append(_element("notehead", head))
-        element.append(_element("staff", voice[1]))
+                kind, shown = "pitch", {"step": step, "alter": alter or None, "octave": octave}
+        brackets = [value.bracket] * (bool(value.bracket) and not place)
         notations = [_element("tied", type=tie) for tie in ties]
-        if value.bracket and not place:
-            notations.append(_element("tuplet", type=value.bracket, number=1))
-        if notations:
-            element.append(_element("notations", *notations))
+        notations += [_element("tuplet", type=bracket, number=1) for bracket in brackets]
+        element = _element(
+            "note",
+            {"chord": "" if place else None},
+            _element(kind, shown),
+            {"duration": _units(value.stop) - _units(value.start)},
+            *(_element("tie", type=tie) for tie in ties),
+            player,
+            {"voice": voice[0], "type": name, "dot": "" if is_dotted else None},
+            {
+                "accidental": signs.get((value.start, note.pitch))
+                if kind == "pitch" and note
+                else None
+            },
+            _element("time-modification", counts) if actual != normal else None,
+            {"notehead": head, "staff": voice[1]},
+            _element("notations", *notations) if notations else None,
+        )
+        if note is not None and note.velocity != VELOCITY:  # in percent of forte
+            element.set("dynamics", f"{100 * note.velocity / FORTE:.2f}")
         yield element

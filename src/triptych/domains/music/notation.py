@@ -36,6 +36,17 @@ MIDDLE_C = 60
 """Lowest pitch of the right hand."""
 TUPLETS = ((3, 2), (5, 4), (7, 4), (9, 8))
 """Number of notes, and the number in whose time they sound."""
+VELOCITY, FORTE = 80, 90
+"""Velocities of notes without one, and of 100 percent."""
+DRUM_PLACES = {
+    35: ("F", 4, "normal"), 36: ("F", 4, "normal"), 37: ("C", 5, "x"), 38: ("C", 5, "normal"),
+    39: ("C", 5, "x"), 40: ("C", 5, "normal"), 41: ("G", 4, "normal"), 42: ("G", 5, "x"),
+    43: ("A", 4, "normal"), 44: ("D", 4, "x"), 45: ("B", 4, "normal"), 46: ("G", 5, "circle-x"),
+    47: ("D", 5, "normal"), 48: ("D", 5, "normal"), 49: ("A", 5, "x"), 50: ("E", 5, "normal"),
+    51: ("F", 5, "x"), 52: ("A", 5, "x"), 53: ("F", 5, "diamond"), 54: ("E", 5, "x"),
+    55: ("A", 5, "x"), 56: ("E", 5, "triangle"), 57: ("A", 5, "x"), 59: ("F", 5, "x"),
+}  # fmt: skip
+"""Pitch of a drum in General MIDI -> step and octave of its place on the staff, and notehead."""
 
 
 class Note(NamedTuple):
