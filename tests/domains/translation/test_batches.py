@@ -11,7 +11,6 @@ import torch
 from triptych.domains.translation.config import DataConfig
 from triptych.domains.translation.data import Batch, EncodedPairs
 from triptych.domains.translation.model import END, SPECIALS, START, Tokenizers
-from triptych.domains.translation.search import pad_rows
 from triptych.text.batches import plan_batches
 from triptych.text.byte_level import BytePairs
 from triptych.text.tokenizer import PAD
@@ -101,10 +100,8 @@ def test_batches_are_those_of_the_greedy_rule(
     assert planned(pairs, seed, budget) == batches
 
 
-def test_padding_is_behind_the_rows() -> None:
-    assert pad_rows([[5], [6, 7, 8]]).tolist() == [[5, PAD, PAD], [6, 7, 8]]
-    assert pad_rows([[5]]).dtype == torch.int64
-    assert Batch(pad_rows([[5]]), pad_rows([[1, 2]])).expected.tolist() == [[2]]
+def test_the_first_target_is_not_predicted() -> None:
+    assert Batch(torch.tensor([[5]]), torch.tensor([[1, 2]])).expected.tolist() == [[2]]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from triptych.domains.translation.data import Batch, EncodedPairs
 from triptych.domains.translation.inference import TranslationModel, restore
 from triptych.domains.translation.model import END, START
 from triptych.domains.translation.render import draw
-from triptych.domains.translation.search import pad_rows
 from triptych.domains.translation.sources import ParallelText
 from triptych.domains.translation.task import TranslationTrainingModule, prepare
 from triptych.errors import UserError
@@ -162,7 +161,7 @@ def test_a_checkpoint_brings_everything(taught: TranslationTrainingModule) -> No
     again = restore({"triptych": metadata, "state_dict": taught.state_dict()})
     assert again.settings == taught.settings
     assert again.data_settings == taught.config.data
-    source = pad_rows([[*taught.tokenizers.source.encode("seven"), END]])
+    source = torch.tensor([[*taught.tokenizers.source.encode("seven"), END]])
     start = torch.tensor([[START]])
     with torch.no_grad():
         assert torch.equal(again.model(source, None, start), taught.model(source, None, start))

@@ -227,11 +227,12 @@ class ImageModel(ImageScores, TrainedModel):
         )
 
     def check_evaluation(self, options: ImageEvaluateOptions) -> None:
+        shape = self.full_model.shape[:2]
         if options.samples:
             self.upscaling_model()
         if options.mask is not None:
             self.needs_no_small_image("mask")
-            if not self.full_model.given_first(self._filled(options.mask)):
+            if not self.full_model.given_first(filled_pixels(options.mask, *shape)):
                 raise UserError(
                     "the likelihood of the filled pixels needs a mask whose given pixels all come "
                     "before them in the model's generation order, such as --mask bottom"
@@ -245,7 +246,7 @@ class ImageModel(ImageScores, TrainedModel):
             return details
         _, images = self._read_split(options)
         if options.mask is not None:
-            filled = self._filled(options.mask)
+            filled = filled_pixels(options.mask, *self.full_model.shape[:2])
             details |= completion_scores(
                 self, images, filled, draws=options.draws, seed=options.seed,
                 progress=report("images scored in two parts"),
@@ -256,9 +257,6 @@ class ImageModel(ImageScores, TrainedModel):
                 progress=report("sampled positions"),
             )  # fmt: skip
         return details
-
-    def _filled(self, mask: str) -> Tensor:
-        return filled_pixels(mask, *self.full_model.shape[:2])
 
     def _read_split(self, request: ScoreRequest) -> tuple[DataConfig, ImageDataset]:
         classes = self.full_model.n_classes > 0

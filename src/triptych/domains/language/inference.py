@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
-from typing import Any, ClassVar, Unpack
-
-from torch import Tensor
+from typing import Any, Unpack
 
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.sampling import SampleKeywords, SampleRequest
@@ -38,28 +37,16 @@ MAX_TOKENS = 4_096
 """Maximum number of tokens of lines to label at a time; a longer line is a batch of its own."""
 
 
-class TaskScores:
-    """Sums over a batch and their ratios by the run's task, for training and trained models."""
-
-    domain: ClassVar[str] = "language"
-    settings: LanguageSettings
-    model: Any
-
-    def score(self, batch: Any) -> dict[str, Tensor]:
-        return self.settings.task.score(self.model, batch)
-
-    def metrics(self, totals: dict[str, float]) -> dict[str, float]:
-        return self.settings.task.metrics(totals)
-
-
-class LanguageModel(TaskScores, TrainedModel):
+class LanguageModel(TrainedModel):
     """Trained model of text."""
 
+    domain = "language"
     score_request = LanguageScoreRequest
     settings_class = LanguageSettings
     read_vocabulary = staticmethod(Vocabulary.from_plain)
 
     vocabulary: Vocabulary
+    model: Any
 
     def text_format(self) -> TextFormat:
         tokenizer = self.vocabulary.tokenizer
@@ -101,8 +88,8 @@ class LanguageModel(TaskScores, TrainedModel):
             batches = FixedBatches(cut(range(count), 1), examples.batch)  # in order
         else:
             batches = evaluation_batches(examples, max_tokens, limit=limit)
-        rate = request.dynamic
-        totals = sum_scores(self.model, self.score, batches, progress, dynamic_rate=rate)
+        rate, score = request.dynamic, partial(task.score, self.model)
+        totals = sum_scores(self.model, score, batches, progress, dynamic_rate=rate)
         scored = Scored(examples, request, max_tokens)
         further, further_details = task.further_scores(self.model, scored, progress)
         simple, not_scored = {}, {}
@@ -124,7 +111,7 @@ class LanguageModel(TaskScores, TrainedModel):
             **(leak.details() if leak else {}),
             **further_details,
         }
-        return Evaluation(self.domain, split, self.metrics(totals) | further, count, details)
+        return Evaluation(self.domain, split, task.metrics(totals) | further, count, details)
 
     def sample(
         self,
@@ -153,7 +140,6 @@ class LanguageModel(TaskScores, TrainedModel):
 
         Raises UserError as `probabilities`.
         """
-        self._labelled_task()  # before a line is judged
         rows = [row_of(line, f"line {number}") for number, line in enumerate(lines, start=1)]
         examples = [Labelled(tuple(filled(row, least=1)), where=row.where) for row in rows]
         shares = self.probabilities(examples)
@@ -165,7 +151,12 @@ class LanguageModel(TaskScores, TrainedModel):
         Raises UserError for a model of a task without labels, for an example with another number of
         texts and for more candidates than labels.
         """
-        task, labels = self._labelled_task(), self.vocabulary.labels
+        task, labels = self.settings.task, self.vocabulary.labels
+        if not isinstance(task, LabelledTask):
+            raise UserError(
+                f"a model of the task {type(task).__name__} has no labels for lines; expected a "
+                "model of a task such as Classification"
+            )
         if not examples:
             return []
         read = self.vocabulary.tokenizer.readable
@@ -182,16 +173,6 @@ class LanguageModel(TaskScores, TrainedModel):
             )
         # There may be fewer candidates than labels.
         return [dict(zip(labels, row, strict=False)) for row in shares.tolist()]
-
-    def _labelled_task(self) -> LabelledTask:
-        """Return the task; UserError for one without labels."""
-        task = self.settings.task
-        if not isinstance(task, LabelledTask):
-            raise UserError(
-                f"a model of the task {type(task).__name__} has no labels for lines; expected a "
-                "model of a task such as Classification"
-            )
-        return task
 
     def write_samples(
         self, options: LanguageSampleOptions, out: OutputFolder, report: ProgressFactory

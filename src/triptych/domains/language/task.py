@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from triptych.domains.language.config import Config
-from triptych.domains.language.inference import TaskScores
 from triptych.domains.language.model import SPECIALS, Vocabulary
 from triptych.domains.language.sources import in_memory
 from triptych.text.batches import Examples, evaluation_batches, training_batches
@@ -26,9 +25,10 @@ TOKEN_WEIGHTS = ("embedding.table.weight", "head.logits.weight", "head.logits.bi
 """Ends of the names of weights with a row for each token."""
 
 
-class LanguageTrainingModule(TaskScores, TrainingModule):
+class LanguageTrainingModule(TrainingModule):
     """Training of a model of text; the task of the settings has its loss and scores."""
 
+    domain = "language"
     config: Config
 
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
@@ -69,6 +69,12 @@ class LanguageTrainingModule(TaskScores, TrainingModule):
 
     def predictions(self, model: Any, batch: Any) -> Predictions:
         return self.config.task.predictions(model, batch)
+
+    def score(self, batch: Any) -> dict[str, Tensor]:
+        return self.config.task.score(self.model, batch)
+
+    def metrics(self, totals: dict[str, float]) -> dict[str, float]:
+        return self.config.task.metrics(totals)
 
 
 def prepare(

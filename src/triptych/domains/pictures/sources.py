@@ -7,16 +7,15 @@ path.
 
 from __future__ import annotations
 
-import gzip
-import lzma
+import io
 import math
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 from triptych.domains.pictures.data import SPLITS, ImageDataset, concatenate, split_by_seed
 from triptych.domains.synthetic import NoisyCopy, SyntheticSource, uniform_draws
 from triptych.errors import UserError, library
+from triptych.files.lines import SUFFIXES, read_content
 from triptych.types import Checked, OpenUnitInterval, PositiveInt, Seed
 
 CHUNK = 1024
@@ -32,8 +32,6 @@ CHUNK = 1024
 Pixels = NDArray[np.uint8]
 DIGITS = tuple("0123456789")
 Arrays = tuple[Pixels, NDArray[np.integer]]
-OPENERS: dict[str, Callable[..., Any]] = {"": open, ".gz": gzip.open, ".xz": lzma.open}
-"""Suffix of a plain or compressed file -> function that opens it."""
 
 
 class ImageSource(Checked, ABC):
@@ -82,7 +80,7 @@ class TrainingAndTestFiles(ImageSource):
     """
 
     directory: str
-    """Folder of the data set's files (plain, .gz or .xz; of CIFAR-10 some batches are enough), or
+    """Folder of the data set's files (compressed or not; of CIFAR-10 some batches are enough), or
     torchvision's root folder."""
     download: bool = False
     """Download missing files into directory with torchvision (MNIST 12 MB, CIFAR-10 170 MB)."""
@@ -125,11 +123,11 @@ class TrainingAndTestFiles(ImageSource):
         """Return the files of these names that exist, compressed or not; UserError for none."""
         root = Path(self.directory).expanduser()
         folder = root / self.folder if (root / self.folder).is_dir() else root
-        forms = [[folder / f"{name}{suffix}" for suffix in OPENERS] for name in names]
+        forms = [[folder / f"{name}{suffix}" for suffix in ("", *SUFFIXES)] for name in names]
         paths = [path for files in forms for path in [*filter(Path.is_file, files)][:1]]
         if not paths:
             raise UserError(
-                f"{folder} does not exist or holds none of {', '.join(names)} (plain, .gz or .xz): "
+                f"{folder} does not exist or holds none of {', '.join(names)}, compressed or not: "
                 f"set directory to the folder of the {type(self).__name__} files, or download to "
                 "true"
             )
@@ -183,12 +181,11 @@ class CIFAR10(TrainingAndTestFiles):
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[BinaryIO]:
-    """Open a plain, `.gz` or `.xz` file; an error while it is open becomes a UserError."""
+def reading(path: Path) -> Iterator[bytes]:
+    """Yield the content of a file, compressed or not; an error until it is used is a UserError."""
     try:
-        with OPENERS.get(path.suffix, open)(path, "rb") as file:
-            yield file
-    # A damaged pickle or compressed file raises nearly any exception.
+        yield read_content(path)
+    # A damaged pickle raises nearly any exception.
     except Exception as error:
         raise UserError(f"{path} cannot be read: {str(error) or type(error).__name__}") from error
 
@@ -199,8 +196,7 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     The format: two zero bytes, the type (8 is uint8), the number of axes, their sizes as big-endian
     32-bit integers, the values. Raises UserError for a file of another type or length.
     """
-    with reading(path) as file:
-        content = file.read()
+    with reading(path) as content:
         if content[:4] != bytes([0, 0, 8, dimensions]):
             raise ValueError(
                 f"it begins with {content[:4].hex(' ') or 'nothing'}, expected 00 00 08 "
@@ -236,8 +232,8 @@ def read_cifar_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     The file has one row per image: 1,024 red, 1,024 green and 1,024 blue values.
     Raises UserError for a damaged batch and for one of another form.
     """
-    with reading(path) as file:
-        batch = ArraysOnlyUnpickler(file, encoding="bytes").load()
+    with reading(path) as content:
+        batch = ArraysOnlyUnpickler(io.BytesIO(content), encoding="bytes").load()
         rows = batch[b"data"].astype(np.uint8, casting="safe")  # an error for any other type
         planes = rows.reshape(-1, 3, 32, 32)  # [N, C, H, W]
         return planes.transpose(0, 2, 3, 1), np.array(batch[b"labels"], dtype=np.int64)

@@ -19,7 +19,6 @@ from triptych.domains.base import TrainedModel, Translation
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.domains.synthetic import known_entropy
 from triptych.domains.translation import metrics, render
-from triptych.domains.translation.constraints import NO_SPACES, TokenConstraints
 from triptych.domains.translation.data import EncodedPairs
 from triptych.domains.translation.domain import (
     NUMBERS,
@@ -39,7 +38,14 @@ from triptych.domains.translation.model import (
     primary_subtag,
 )
 from triptych.domains.translation.quality import N_USUAL, table
-from triptych.domains.translation.search import one_line, sample_sources, search_sources, split_long
+from triptych.domains.translation.search import (
+    NO_SPACES,
+    TokenConstraints,
+    one_line,
+    sample_sources,
+    search_sources,
+    split_long,
+)
 from triptych.errors import UserError
 from triptych.files.lines import read_input_lines
 from triptych.files.results import OutputFolder, json_bytes
@@ -123,9 +129,8 @@ class TranslationModel(metrics.LikelihoodScores, TrainedModel):
         source = self.vocabulary.source
         usual = [in_usual_case(line, source.count) for line in lines]
         read = [line if case is None else case for line, case in zip(lines, usual, strict=True)]
-        parts = [[line] for line in read]
-        if not (request.of_whole_lines or self.settings.summaries):
-            parts = [split_long(line, source, limit) for line in read]
+        whole = request.of_whole_lines or self.settings.summaries
+        parts = [[line] if whole else split_long(line, source, limit) for line in read]
         every = [part for line in parts for part in line]
         found = self.search(every, progress=progress, **options)
         of_parts = (

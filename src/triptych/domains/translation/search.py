@@ -1,4 +1,4 @@
-"""Search for and sample the translations of encoded sentences, in batches of similar length.
+"""Constraints on translations; search and samples of them, in batches of similar length.
 
 A translation that was searched does not depend on the other sentences of its batch: padding is
 masked, each row has its own length limit and length penalty, and beam search decides row by row.
@@ -14,19 +14,22 @@ import torch
 from torch import Tensor
 
 from triptych.core.models.encoder_decoder import SequenceToSequence
+from triptych.decoding import constraints as rules_of
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.beams import Hypothesis, SearchResult
-from triptych.decoding.constraints import AnyForbids, ByPriority, Forbidden
 from triptych.decoding.execution import threads_of_steps
 from triptych.decoding.generate import generate
 from triptych.decoding.penalty import LengthPenalty
-from triptych.decoding.sampling import SampleRequest, Sampling
-from triptych.domains.translation.constraints import EXTRA_TOKENS, TokenConstraints
+from triptych.decoding.sampling import LogitsConstraint, SampleRequest, Sampling
 from triptych.domains.translation.domain import TranslationRequest
 from triptych.domains.translation.model import END, START
+from triptych.errors import UserError
 from triptych.text.tokenizer import PAD, TextTokenizer
 from triptych.training.engine.devices import device_of, scoring
+from triptych.training.loading.batches import Ragged
 
+EXTRA_TOKENS = 50
+"""Maximum number of tokens of a translation beyond its source's (1706.03762, section 6.1)."""
 FORBIDDEN = (PAD, START)
 """Tokens that no translation contains."""
 MAX_POSITIONS = 8_192
@@ -37,6 +40,90 @@ SEARCH_SHARE = 0.5
 """
 SENTENCE_END = re.compile(r"""(?<=[.!?…])\s+|(?<=[.!?…]["'”’»)\]])\s+|(?<=[。！？])""")
 """Where one sentence ends and the next one begins; white space between them belongs to neither."""
+NO_SPACES = ("zh", "ja")
+"""Languages without spaces between words and sentences."""
+
+
+class TokenConstraints:
+    """What a request wants of translations, in tokens of the target, for decoding on any device.
+
+    language: code of the target language. With spaces between words a required phrase begins after
+    one, or the translation begins with it. Raises UserError for a prefix and phrases that the
+    tokenizer cannot write, that are longer than max_length, or that repeat a run of tokens which
+    no_repeat_ngram forbids.
+    """
+
+    def __init__(
+        self, wanted: TranslationRequest, tokenizer: TextTokenizer, *, language: str
+    ) -> None:
+        self.wanted, self.tokenizer = wanted, tokenizer
+        prefix = wanted.prefix or ""
+        self.stem, self.rest = tokenizer.split_last(prefix)
+        """First tokens of each translation, and the bytes of the prefix after them."""
+        if prefix and not tokenizer.can_write(prefix):
+            raise UserError(f"the vocabulary of the model cannot write the prefix {prefix!r}")
+        if not self._may_come(self.stem):
+            raise self._repeats("prefix", prefix)
+        self.phrases = [self._variants(each, language) for each in wanted.phrases]
+        """All sequences of tokens that count as each required phrase."""
+        self.n_tokens = len(tokenizer.encode(prefix))
+        """Tokens of the prefix and of the phrases that are not in it."""
+        for phrase, variants in zip(wanted.phrases, self.phrases, strict=True):
+            self.n_tokens += 0 if phrase in prefix else min(map(len, variants))
+        if wanted.max_length is not None and self.n_tokens > wanted.max_length:
+            raise UserError(
+                f"the prefix and the required phrases have {self.n_tokens} tokens; expected at "
+                f"most max_length, which is {wanted.max_length}"
+            )
+
+    def limit(self, source: Sequence[int]) -> int:
+        """Return the maximum length of a source's translation in tokens, its end included."""
+        if self.wanted.max_length is not None:
+            return self.wanted.max_length + 1
+        return len(source) + EXTRA_TOKENS + self.n_tokens + self.wanted.min_length
+
+    def rules(self, device: torch.device) -> list[LogitsConstraint]:
+        """Return the rules about the next token of a translation."""
+        wanted, size = self.wanted, len(self.tokenizer)
+        rules: list[LogitsConstraint] = []
+        if wanted.prefix is not None:
+            rules.append(
+                rules_of.ForcedText(self.stem, self.rest, self.tokenizer.token_bytes, device)
+            )
+        if wanted.min_length or wanted.max_length:
+            rules.append(rules_of.Lengths(wanted.min_length, wanted.max_length, END, size, device))
+        if wanted.no_repeat_ngram is not None:
+            rules.append(rules_of.NoRepeatedNgrams(wanted.no_repeat_ngram, size))
+        return rules
+
+    def required(self, device: torch.device) -> rules_of.RequiredPhrases | None:
+        """Return the required phrases; None if there are none."""
+        return rules_of.RequiredPhrases(self.phrases, device) if self.phrases else None
+
+    def _variants(self, phrase: str, language: str) -> list[list[int]]:
+        """Return the sequences of tokens that count as a phrase."""
+        text, tokenizer = phrase.strip(), self.tokenizer
+        prefixes = {"": []} if language in NO_SPACES else {" ": [], "": [rules_of.BEGIN]}
+        known = {space: begin for space, begin in prefixes.items() if tokenizer.knows(space + text)}
+        if not known:
+            raise UserError(
+                f"the vocabulary of the model cannot write the required phrase {phrase!r}"
+            )
+        every = (begin + tokenizer.encode(space + text) for space, begin in known.items())
+        if not (variants := list(filter(self._may_come, every))):
+            raise self._repeats("the required phrase", phrase)
+        return variants
+
+    def _may_come(self, tokens: Sequence[int]) -> bool:
+        """Whether no run of tokens occurs twice that may occur once only."""
+        if (n := self.wanted.no_repeat_ngram) is None:
+            return True
+        runs = [tuple(tokens[start : start + n]) for start in range(len(tokens) - n + 1)]
+        return len(set(runs)) == len(runs)
+
+    def _repeats(self, what: str, text: str) -> UserError:
+        run = f"a run of {self.wanted.no_repeat_ngram} tokens, which no_repeat_ngram forbids"
+        return UserError(f"{what} {text!r} repeats {run}")
 
 
 def search_sources(
@@ -65,7 +152,7 @@ def search_sources(
                 penalty=LengthPenalty.parse(request.length_penalty),
                 n_best=request.n_best,
                 forbidden=FORBIDDEN,
-                constraint=AnyForbids(rules) if rules else None,
+                constraint=rules_of.AnyForbids(rules) if rules else None,
                 required=required,
             )
         yield from zip(keys, results, strict=True)
@@ -80,7 +167,7 @@ def sample_sources(
     """Yield the key and one sampled translation of each source, longest first; no scores (nan)."""
     device = device_of(model)
     generator = torch.Generator(device).manual_seed(request.seed)
-    forbidden = Forbidden(FORBIDDEN, len(constraints.tokenizer), device)
+    forbidden = rules_of.Forbidden(FORBIDDEN, len(constraints.tokenizer), device)
     for keys, source in _batches(model, sources, request.batch_size, beam=1):
         limits = [constraints.limit(sources[key]) for key in keys]
         rules = [forbidden, *constraints.rules(device)]
@@ -93,7 +180,7 @@ def sample_sources(
                 previous=torch.full((len(keys),), START, device=device),
                 condition=model.encode(source, source == PAD),
                 end=END,
-                constraint=ByPriority(rules),
+                constraint=rules_of.ByPriority(rules),
             )
             rows = generate(model, sampled)
         for key, row, limit in zip(keys, rows.tolist(), limits, strict=True):
@@ -110,13 +197,8 @@ def _batches(
     lengths = {key: len(source) for key, source in sources.items()}
     most, equal = max_positions(model, beam), not model.decodes_padded_sources
     for keys in plan_rows(lengths, batch_size, most, equal_lengths=equal):
-        yield keys, pad_rows([sources[key] for key in keys]).to(device_of(model))
-
-
-def pad_rows(rows: Sequence[Sequence[int]]) -> Tensor:
-    """Return rows of ids as one int64 [B, longest], with PAD after the end of each row."""
-    padded = [torch.tensor(row, dtype=torch.int64) for row in rows]
-    return torch.nn.utils.rnn.pad_sequence(padded, batch_first=True, padding_value=PAD)
+        rows = Ragged.of(sources[key] for key in keys)
+        yield keys, torch.from_numpy(rows.padded(range(len(rows)), PAD)).to(device_of(model))
 
 
 def max_positions(model: SequenceToSequence, beam: int) -> int:
