@@ -229,13 +229,14 @@ class Step:
 
 def image_step(settings: dict[str, Any]) -> Step:
     from triptych.domains.image.task import Config, ImageTrainingModule
-    from triptych.domains.pictures.data import Batch
+    from triptych.domains.pictures.data import Batch, ImageDataset
 
     config = from_plain(Config, settings)
     source = config.data.source
     shape = IMAGES.get(type(source).__name__) or (source.height, source.width, 3)
-    vocabulary = {"shape": shape, "levels": 256, "class_names": [str(n) for n in range(10)]}
-    task = ImageTrainingModule(config, vocabulary)
+    pixels, classes = torch.zeros(1, *shape, dtype=torch.uint8), tuple(map(str, range(10)))
+    images = ImageDataset(pixels, torch.zeros(1, dtype=torch.int64), 256, classes)
+    task = ImageTrainingModule(config, images, images)
     size = (config.data.batch_size, *shape)
     grid = (*shape[:2], 1) if task.model.whole_pixels else shape
 

@@ -11,7 +11,9 @@ import inspect
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -173,8 +175,7 @@ def fake_flex(launches: Launches, visible_share: float) -> Any:
         captured = [leaf for leaf in captured if isinstance(leaf, Tensor)]
         return attend(launches, "flex_attention", q, k, v, visible_share, captured)
 
-    functions = {"create_block_mask": create_block_mask, "flex_attention": flex_attention}
-    return lambda name, compiled: functions[name]
+    return SimpleNamespace(create_block_mask=create_block_mask, flex_attention=flex_attention)
 
 
 def to_fake(mode: FakeTensorMode, real: Tensor) -> Tensor:
@@ -209,11 +210,12 @@ def fake_cuda(*modules: nn.Module, visible_share: float = 1.0) -> Iterator[Launc
     for module in modules:
         to_fake_module(mode, module)
     launches = Launches()
-    patched, flex._function = flex._function, fake_flex(launches, visible_share)
-    flex._block_mask.cache_clear()
-    try:
-        with mode, launches, FusedAttention(launches):
-            yield launches
-    finally:
-        flex._function = patched
-        flex._block_mask.cache_clear()
+    functions = fake_flex(launches, visible_share)
+    with (
+        patch.object(flex, "flex_functions", lambda: functions),
+        patch.object(flex, "_compiled", lambda: functions.flex_attention),
+        mode,
+        launches,
+        FusedAttention(launches),
+    ):
+        yield launches

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from einops import rearrange
@@ -54,6 +54,19 @@ class CacheLayout(nn.Module):
         return first + (torch.arange(n_slots, device=positions.device) - first) % n_slots
 
 
+class KernelCache:
+    """What a backend has compiled for a pattern; a copy of the pattern begins without."""
+
+    def __init__(self) -> None:
+        self.masks: dict[tuple[int, str], Any] = {}
+        """Block masks by length and device."""
+        self.functions: dict[tuple[Any, ...], Callable[..., Tensor]] = {}
+        """Compiled functions by what they serve."""
+
+    def __reduce__(self) -> tuple[type[KernelCache], tuple[()]]:
+        return KernelCache, ()
+
+
 class MaskPattern(nn.Module, ABC):
     """The rule which keys a query sees; all functions take positions.
 
@@ -71,6 +84,7 @@ class MaskPattern(nn.Module, ABC):
         super().__init__()
         self.layout = CacheLayout() if layout is None else layout
         self.windows = None
+        self.kernels = KernelCache()
 
     @abstractmethod
     def visible(self, query: Tensor, key: Tensor) -> Tensor:
