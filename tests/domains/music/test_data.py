@@ -22,8 +22,8 @@ from triptych.domains.music.model import ModelConfig
 from triptych.domains.music.notes import Notes
 from triptych.domains.music.sources.base import Piece
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
-from triptych.domains.music.tokenizers.events import SYMBOLS, EventTokenizer
-from triptych.domains.music.tokenizers.key_events import END, NOTE_OFF
+from triptych.domains.music.tokenizers.events import EventTokenizer
+from triptych.domains.music.tokenizers.key_events import END, NOTE_OFF, SYMBOLS
 from triptych.errors import UserError
 from triptych.training.loading.packed import Pack
 

@@ -8,8 +8,16 @@ import torch
 
 from triptych.domains.music.midi import midi_bytes, parse_midi
 from triptych.domains.music.notes import Notes, performance, settle, to_steps
-from triptych.domains.music.tokenizers.events import SYMBOLS, EventGrammar, EventTokenizer
-from triptych.domains.music.tokenizers.key_events import END, NOTE_OFF, NOTE_ON, SHIFT, VELOCITY
+from triptych.domains.music.tokenizers.events import EventTokenizer
+from triptych.domains.music.tokenizers.key_events import (
+    END,
+    NOTE_OFF,
+    NOTE_ON,
+    SHIFT,
+    SYMBOLS,
+    VELOCITY,
+    EventGrammar,
+)
 
 encode_notes = EventTokenizer().encode
 

@@ -171,6 +171,7 @@ def test_scores_of_the_free_notes_against_enumeration() -> None:
         log_p = -model.nll(every).double().sum(1)  # [256]
     assert float(log_p.logsumexp(0)) == pytest.approx(0, abs=1e-4)
     piece = np.array([31, 24, 27, 24])
+    played = tokenizer.to_score(piece)
     same = torch.from_numpy(piece)
     alto = every[:, 1] == same[1]
     others = (every[:, [0, 2, 3]] == same[[0, 2, 3]]).all(1)
@@ -178,8 +179,9 @@ def test_scores_of_the_free_notes_against_enumeration() -> None:
         "given": log_p[alto].logsumexp(0) - log_p[alto & others],
         "alone": -log_p[others].logsumexp(0),
     }
+    kept = tokenizer.given(played, "alto").known
     found = score_given(
-        model, tokenizer, [piece, piece], [tokenizer.kept(piece, "alto")] * 2, particles=3_000,
+        model, tokenizer, [piece, piece], [kept] * 2, particles=3_000,
         generator=torch.Generator().manual_seed(1),
     )  # fmt: skip
     assert found["free_notes"] == 2 * 3
@@ -188,8 +190,9 @@ def test_scores_of_the_free_notes_against_enumeration() -> None:
     with torch.no_grad():
         terms = model.nll(same.unsqueeze(0))[0, [0, 2, 3]].sum()
     assert found["nats_per_note"]["forced"] == pytest.approx(float(terms) / 3, rel=1e-5)
+    upper = tokenizer.given(played, "soprano,alto,tenor").known
     found = score_given(
-        model, tokenizer, [piece], [tokenizer.kept(piece, "soprano,alto,tenor")], particles=2,
+        model, tokenizer, [piece], [upper], particles=2,
         generator=torch.Generator().manual_seed(1),
     )  # fmt: skip
     assert found["free_notes"] == 1

@@ -22,8 +22,8 @@ from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.music.statistics import means_and_deviations, piece_statistics
 from triptych.domains.music.task import MusicTrainingModule
 from triptych.domains.music.tokenizers.chorales import SECONDS_PER_STEP, ChoraleTokenizer
-from triptych.domains.music.tokenizers.events import EventGrammar, EventTokenizer
-from triptych.domains.music.tokenizers.key_events import END, SHIFT
+from triptych.domains.music.tokenizers.events import EventTokenizer
+from triptych.domains.music.tokenizers.key_events import END, SHIFT, EventGrammar
 from triptych.errors import UserError
 
 CHORALES = ChoraleTokenizer()

@@ -181,12 +181,13 @@ class MusicEvaluation(MusicScores, TrainedModel):
     def _kept_tokens(self, request: MusicScoreRequest) -> tuple[list[Ids], list[NDArray[np.bool_]]]:
         """Return the first window of each piece, and which of its tokens `request.keep` names."""
         self.check_melody()
-        assert request.keep is not None
-        _, read = self._pieces(request)
-        length = self.settings.sequence_length
-        pieces = [self.tokenizer.encode(piece.content)[:length] for piece in read]
-        pairs = zip(pieces, read, strict=True)
-        return pieces, [self.tokenizer.kept(ids, request.keep, of.name) for ids, of in pairs]
+        length, pieces, kept = self.settings.sequence_length, [], []
+        for piece in self._pieces(request)[1]:
+            ids = self.tokenizer.encode(piece.content)[:length]
+            score = replace(self.tokenizer.to_score(ids), name=piece.name)
+            pieces.append(ids)
+            kept.append(self.tokenizer.given(score, request.keep).known)
+        return pieces, kept
 
     def _scores_to_fill(self, request: MusicScoreRequest) -> list[Score]:
         """Return the pieces of which a part is scored as one that is made anew.

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from triptych.domains.music.chords import CHORDS, chord_index, transposed
-from triptych.domains.music.notes import DRUMS, Ids, Notes, Score
+from triptych.domains.music.notes import DRUMS, FRAME, Ids, Notes, Score
 from triptych.errors import UserError
 from triptych.files.piano_roll import IsKept
-
-FRAME = ("tempos", "time_signatures", "key_signatures", "chords")
-"""Fields of a score that hold its frame, lists of (tick, ...)."""
 
 
 @dataclass(frozen=True)
@@ -102,15 +99,12 @@ def continued(given: Score, new: Score, end: int) -> Score:
 
     end: tick of the new piece, whose times are quarters as those of the given one.
     """
-    changes: dict[str, Any] = {}
-    for name in FRAME:
-        later = [
-            (round(at * given.ticks_per_quarter / new.ticks_per_quarter), *what)
-            for at, *what in getattr(new, name)
-            if at >= end and at > 0
-        ]
-        changes[name] = [*getattr(given, name), *later]
-    return replace(given, **changes)
+    later: dict[str, Any] = {
+        name: [row for row in getattr(new, name) if row[0] >= max(1, end)] for name in FRAME
+    }
+    new = replace(new, **later).at_resolution(given.ticks_per_quarter)
+    both: dict[str, Any] = {name: [*getattr(given, name), *getattr(new, name)] for name in FRAME}
+    return replace(given, **both)
 
 
 def put_into(
@@ -128,11 +122,9 @@ def put_into(
     that plays it; other parts are added. by_seconds: whether the times of the new piece are those
     of a clock; otherwise both count quarters. order: names of new parts that stand in this order.
     """
+    notes = new.at_resolution(given.ticks_per_quarter).notes
     if by_seconds:
         notes = new.notes_in_seconds.with_times(given.ticks)
-    else:
-        scale = given.ticks_per_quarter / new.ticks_per_quarter
-        notes = new.notes.with_times(lambda times: np.rint(times * scale).astype(np.int64))
     parts = list(given.parts)
     numbers = []
     for part in new.parts:
@@ -145,28 +137,26 @@ def put_into(
         numbers.append(number)
     programs = dict(given.notes.rows("part", "program"))
     player = np.array([*numbers, 0], dtype=np.int64)[notes.part]
-    own = np.array([programs.get(number, -2) for number in player.tolist()], dtype=np.int64)
-    notes = replace(notes, part=player, program=np.where(own == -2, notes.program, own))
+    own = [
+        programs.get(part, row)
+        for part, row in zip(player.tolist(), notes.program.tolist(), strict=True)
+    ]
+    notes = replace(notes, part=player, program=np.array(own, dtype=np.int64))
     notes = replace(notes, release=np.maximum(notes.release, notes.onset + 1))
     old = given.notes[kept]
     notes = notes[_free(old, notes)]
     every = joined(old, notes)
     is_new = np.repeat([False, True], [len(old), len(notes)])
     if order:  # such as voices, from the highest
+        names = [*owners.items(), *zip((part.name for part in new.parts), numbers, strict=True)]
         places = [
-            min(
-                (order.index(n) for n, own in owners.items() if own == number and n in order),
-                default=len(order),
-            )
-            for number in range(len(given.parts))
+            min((order.index(n) for n, own in names if own == number and n in order), default=99)
+            for number in range(len(parts))
         ]
-        places += [order.index(part.name) if part.name in order else len(order)
-                   for part in parts[len(given.parts):]]  # fmt: skip
         rank = np.argsort(places, kind="stable")
         parts = [parts[number] for number in rank.tolist()]
         every = replace(every, part=np.argsort(rank)[every.part])
-    columns = ("part", "onset", "release", "pitch")
-    rows = np.lexsort([getattr(every, name) for name in reversed(columns)])
+    rows = np.lexsort((every.pitch, every.release, every.onset, every.part))
     end = max(given.last_tick if kept.any() else 0, int(every.release.max(initial=0)))
     score = replace(given, parts=parts, notes=every[rows], last_tick=end)
     playing = np.unique(score.notes.part)
@@ -194,12 +184,8 @@ def _free(old: Notes, new: Notes) -> NDArray[np.bool_]:
 
 def joined(first: Notes, second: Notes) -> Notes:
     """Return the notes of two tables, those of the first one before those of the second."""
-    return Notes(
-        *(
-            np.concatenate([getattr(first, name), getattr(second, name)])
-            for name in ("pitch", "onset", "release", "velocity", "part", "program")
-        )
-    )
+    columns = (field.name for field in fields(Notes))
+    return Notes(*(np.append(getattr(first, name), getattr(second, name)) for name in columns))
 
 
 def chosen_cells(

@@ -38,7 +38,6 @@ from triptych.domains.music.domain import (
 )
 from triptych.domains.music.evaluation import MusicEvaluation
 from triptych.domains.music.frame import (
-    FRAME,
     Made,
     continued,
     cut,
@@ -55,7 +54,7 @@ from triptych.domains.music.midi import (
     read_midi,
     write_piece,
 )
-from triptych.domains.music.notes import Ids, Score
+from triptych.domains.music.notes import FRAME, Score
 from triptych.domains.music.statistics import self_similarity_png
 from triptych.domains.music.tokenizers.base import FillTask
 from triptych.domains.music.tokenizers.voices import melody_part
@@ -140,7 +139,10 @@ class MusicModel(MusicEvaluation):
             if blank.chords:
                 return self._filled(blank, None, None, count, rules, options)
             if blank.last_tick:
-                seconds, length = tokenizer.frame_length(blank)
+                seconds = blank.duration
+                if (per_quarter := tokenizer.steps_per_beat) is not None:
+                    steps = -(-blank.last_tick * per_quarter // blank.ticks_per_quarter)
+                    seconds, length = None, steps
             prompt = tokenizer.frame_prompt(blank)
         if seconds is None and length is None:
             seconds = DEFAULT_SECONDS
@@ -271,10 +273,6 @@ class MusicModel(MusicEvaluation):
             return None
         return Decoder(model, self.settings.sequence_length)
 
-    def _prompt(self, primer: GivenMidi) -> Ids:
-        """Return the tokens of a MIDI file or of a piece in memory."""
-        return self.tokenizer.prompt(read_midi(primer, "the primer")).ids
-
     def attention(
         self,
         *,
@@ -295,7 +293,7 @@ class MusicModel(MusicEvaluation):
         check_layer_and_head(layer, head, n_layers=sizes.n_layers, n_heads=sizes.n_heads)
         model, settings = self.full_model, self.settings
         if primer is not None:
-            tokens = self._prompt(primer)
+            tokens = self.tokenizer.prompt(read_midi(primer, "the primer")).ids
         else:
             self.check_melody()
             tokens = sample_pieces(model, settings, SampleRequest(seed=seed), seconds=seconds)[0]

@@ -34,6 +34,8 @@ DEFAULT_TEMPO = 500_000
 """Microseconds per quarter note before the first tempo event."""
 DRUMS = -1
 """Program of the drums, which MIDI files mark by their channel."""
+FRAME = ("tempos", "time_signatures", "key_signatures", "chords")
+"""Fields of a score that hold its frame, lists of (tick, ...)."""
 
 
 @dataclass(frozen=True)
@@ -170,27 +172,19 @@ class Score:
     def at_resolution(self, ticks_per_quarter: int) -> Score:
         """Return the same music with other ticks."""
 
-        def moved(tick: Any) -> Any:
-            return np.rint(np.asarray(tick) * ticks_per_quarter / self.ticks_per_quarter).astype(
-                int
-            )
+        def moved(ticks: Any) -> Any:
+            return np.rint(ticks * ticks_per_quarter / self.ticks_per_quarter).astype(np.int64)
 
-        names = ("tempos", "time_signatures", "key_signatures", "chords")
-        frame: dict[str, Any] = {
-            name: [(int(moved(at)), *what) for at, *what in getattr(self, name)] for name in names
-        }
-        parts = [
-            replace(part, pedal=[(int(moved(at)), down) for at, down in part.pedal])
-            for part in self.parts
-        ]
-        notes = self.notes.with_times(moved)
-        end = int(moved(self.last_tick))
+        def rows(changes: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
+            return [(int(moved(tick)), *what) for tick, *what in changes]
+
+        frame: dict[str, Any] = {name: rows(getattr(self, name)) for name in FRAME}
         return replace(
             self,
-            parts=parts,
-            notes=notes,
+            parts=[replace(part, pedal=rows(part.pedal)) for part in self.parts],
+            notes=self.notes.with_times(moved),
             ticks_per_quarter=ticks_per_quarter,
-            last_tick=end,
+            last_tick=int(moved(self.last_tick)),
             **frame,
         )
 

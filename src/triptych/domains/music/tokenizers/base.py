@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.music.constraints import ConstraintOptions
-from triptych.domains.music.frame import Made
+from triptych.domains.music.frame import Made, put_into
 from triptych.domains.music.midi import pretty_midi_of
 from triptych.domains.music.notes import SILENT, Ids, Score
 from triptych.domains.music.tokenizers.rules import NoParallels, PermittedPitches
@@ -180,39 +180,45 @@ class MusicTokenizer(Checked, ABC):
         """
         return {}
 
-    def kept(self, ids: Ids, keep: str, name: str = "the piece") -> NDArray[np.bool_]:
-        """Mark the tokens of the voices and bars of a piece that are kept.
-
-        keep: names of voices, and bars from 1 as `bars:1-4`, separated by commas; what any of them
-        names is kept. name: of the piece, for error messages. Raises UserError for music without
-        voices and bars, for names and bars that the piece lacks, and where nothing is left.
-        """
-        raise self._without_voices()
-
     def given(
         self, score: Score, keep: str | None, fill: str | None = None, melody: str | None = None
     ) -> GivenPiece:
         """Return a piece of which voices or bars are kept.
 
         keep, fill: what is kept, or what is made anew, as in `chosen_cells`. melody: name or number
-        of the melody's track. Errors as in `kept`.
+        of the melody's track. Raises UserError for music without voices, for names and bars that
+        the piece lacks, and where nothing is left.
         """
         raise self._without_voices()
 
     def fill(self, task: FillTask) -> Made:
-        """Return a piece of which some bars or parts are made anew.
+        """Return a piece of which some bars or parts are made anew, where `can_fill`."""
+        if not self.can_fill:
+            raise self._without_voices()
+        score = task.score
+        names = [part.name or f"track {number}" for number, part in enumerate(score.parts, start=1)]
+        cells, new = self.filled(task, names)
+        bar = np.searchsorted(score.bars(), score.notes.onset, side="right") - 1
+        kept = ~cells[bar.clip(max=len(cells) - 1), score.notes.part]
+        return put_into(score, kept, new, self.owners(score), by_seconds=self.by_seconds)
 
-        For models that were trained with `data.infilling_share`.
+    def filled(self, task: FillTask, names: list[str]) -> tuple[NDArray[np.bool_], Score]:
+        """Return which parts of which bars are made anew, bool [bars, parts], and what is new.
+
+        names: of the parts; further columns are instruments that the piece lacks.
         """
-        raise self._without_voices()
+        raise NotImplementedError
 
     def note_tokens(self, ids: Ids) -> NDArray[np.bool_]:
         """Mark the ids that write notes: all but marks and what is given of a part."""
         return np.ones(len(ids), dtype=bool) if self.end is None else ids != self.end
 
     def fill_example(self, ids: Ids, generator: torch.Generator) -> Ids:
-        """Return a crop of a piece with a part of it written as one that is made anew."""
-        raise self._without_voices()
+        """Return a crop of a piece with a part of it written as one that is made anew.
+
+        Where `can_fill`. A crop that is too short for that comes back as it is.
+        """
+        raise NotImplementedError
 
     def _without_voices(self) -> UserError:
         return UserError(
@@ -224,16 +230,12 @@ class MusicTokenizer(Checked, ABC):
     @property
     def can_fill(self) -> bool:
         """Whether there are ids for a part that is made anew, see `data.infilling_share`."""
-        return False
+        return bool(getattr(self, "infilling", False))
 
     @property
     def condition_options(self) -> tuple[str, ...]:
         """Fields of `FrameOptions` that the model knows."""
         return "bars", "tempo", "meter"
-
-    def frame_length(self, blank: Score) -> tuple[float | None, int | None]:
-        """Return the seconds or the length of a new piece as long as one without notes."""
-        return blank.duration, None
 
     def frame_prompt(self, blank: Score) -> Prompt | None:
         """Return how a new piece in the frame of one without notes begins; None for nothing."""

@@ -159,18 +159,8 @@ class ChoraleTokenizer(MelodicTokenizer):
         before = np.concatenate([np.full_like(sung[:1], NO_NOTE), sung[:-1]])  # [T, 4]
         return grid, (sung != NO_NOTE) & (sung != before)
 
-    def frame_length(self, blank: Score) -> tuple[float | None, int | None]:
-        return None, -(-blank.last_tick * STEPS_PER_QUARTER // blank.ticks_per_quarter)
-
     def owners(self, score: Score) -> dict[str, int]:
         return {VOICES[voice]: part for voice, part in read_voices(score).owners.items()}
-
-    def kept(self, ids: Ids, keep: str, name: str = "the piece") -> NDArray[np.bool_]:
-        """See `MusicTokenizer.kept`; a bar has 16 sixteenths from the start of the piece."""
-        grid = self.decode(ids)  # [T, 4]
-        bars = np.arange(0, len(grid) + STEPS_PER_BAR, STEPS_PER_BAR)
-        known = ~self._new_steps(grid, bars, keep, None, name)
-        return known.reshape(-1)[: len(ids)]
 
     def _new_steps(
         self, grid: Grid, bars: Ids, keep: str | None, fill: str | None, name: str

@@ -26,9 +26,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from triptych.domains.music.frame import Made
 from triptych.domains.music.midi import MAX_SECONDS
 from triptych.domains.music.notes import (
     DEFAULT_TEMPO,
@@ -41,7 +39,7 @@ from triptych.domains.music.notes import (
     performance,
     settle,
 )
-from triptych.domains.music.tokenizers import events_filling
+from triptych.domains.music.tokenizers import key_events
 from triptych.domains.music.tokenizers.base import (
     MELODY_REST,
     FillTask,
@@ -50,25 +48,15 @@ from triptych.domains.music.tokenizers.base import (
 )
 from triptych.domains.music.tokenizers.key_events import (
     END,
-    N_SHIFTS,
-    N_VELOCITIES,
     NOTE_OFF,
     SHIFT,
-    VELOCITY,
+    SYMBOLS,
+    EventGrammar,
     KeyEvents,
     notes_of,
     steps_of,
 )
-from triptych.domains.music.tokenizers.rules import Grammar
 from triptych.errors import UserError
-
-SYMBOLS = (
-    *(f"note_on_{pitch}" for pitch in range(N_PITCHES)),
-    *(f"note_off_{pitch}" for pitch in range(N_PITCHES)),
-    *(f"shift_{10 * (step + 1)}_ms" for step in range(N_SHIFTS)),
-    *(f"velocity_{velocity}" for velocity in range(N_VELOCITIES)),
-    "end",
-)
 
 STEPS_PER_MELODY_STEP = 10
 """Steps of 10 ms in one step of the melody, 100 ms."""
@@ -76,71 +64,6 @@ TICKS_PER_STEP = 10
 MAX_STEPS = int(MAX_SECONDS * STEPS_PER_SECOND)
 PIANO_LOWEST, PIANO_HIGHEST = 21, 108
 """MIDI pitches A0 to C8, the keys of a piano."""
-
-
-class EventGrammar(Grammar):
-    """Constraint on sampled events: forbids those without an effect and contradictory ones.
-
-    size: of the vocabulary. is_exact: END comes after `seconds`, not before.
-
-    A note-off needs a sounding pitch. A velocity precedes a note-on. A shift of less than a second
-    precedes no other shift. After a note-on, no note-off comes in the same instant. After `seconds`
-    of new music only END may come.
-
-    A note-on of a sounding pitch stays allowed, though no encoded piece holds one: forbidding it
-    would move the probability of a model that forgets note-offs to pitches outside every piano,
-    until all keys are held. A shift beyond `seconds` stays allowed too, since forbidding it would
-    crowd notes into the last instant; `EventTokenizer.trim` shortens it.
-    """
-
-    def __init__(
-        self,
-        batch: int,
-        size: int = len(SYMBOLS),
-        *,
-        seconds: float | None = None,
-        n_prompt: int = 0,
-        is_exact: bool = False,
-    ) -> None:
-        super().__init__(n_prompt)
-        self.size, self.is_exact = size, is_exact
-        self.max_steps = None if seconds is None else round(seconds * STEPS_PER_SECOND)
-        self.state = {
-            "sounding": torch.zeros(batch, N_PITCHES, dtype=torch.bool),
-            "struck": torch.zeros(batch, dtype=torch.bool),  # a note-on in this instant
-            "steps": torch.zeros(batch, dtype=torch.int64),  # time steps of new music
-            "last": torch.full((batch,), -1),
-        }
-
-    def forbidden(self) -> Tensor:
-        sounding, struck, last = (self.state[name] for name in ("sounding", "struck", "last"))
-        forbidden = sounding.new_zeros(len(last), self.size)  # [B, V]
-        forbidden[:, END + 1 :] = True
-        forbidden[:, NOTE_OFF:SHIFT] = ~sounding | struck[:, None]
-        short = (last >= SHIFT) & (last < VELOCITY - 1)
-        forbidden[:, SHIFT:VELOCITY] = short[:, None]
-        after_velocity = (last >= VELOCITY) & (last < END)
-        forbidden[:, NOTE_OFF:] |= after_velocity[:, None]
-        if self.max_steps is not None:
-            over = self.state["steps"] >= self.max_steps
-            forbidden[:, :END] |= over[:, None]
-            forbidden[:, END] = ~over if self.is_exact else forbidden[:, END] & ~over
-        return forbidden
-
-    def read(self, token: Tensor, *, new: bool) -> None:
-        state, is_note, is_on = self.state, token < SHIFT, token < NOTE_OFF
-        is_shift = (token >= SHIFT) & (token < VELOCITY)
-        pitch = torch.where(is_note, token % N_PITCHES, 0)[:, None]
-        before = state["sounding"].gather(1, pitch)
-        after = torch.where(is_note[:, None], is_on[:, None], before)
-        state["sounding"] = state["sounding"].scatter(1, pitch, after)
-        state["struck"] = (state["struck"] | is_on) & ~is_shift
-        if new:
-            state["steps"] = state["steps"] + torch.where(is_shift, token - SHIFT + 1, 0)
-        state["last"] = token
-        is_past = token == END + 2  # the music before a part that is made anew starts
-        state["sounding"] = state["sounding"] & ~is_past[:, None]
-        state["struck"] = state["struck"] & ~is_past
 
 
 @dataclass(frozen=True)
@@ -174,10 +97,6 @@ class EventTokenizer(MelodicTokenizer):
         n_others = self.vocabulary_size - SHIFT
         pitches: Ids = np.r_[np.tile(np.arange(N_PITCHES), 2), np.full(n_others, -1)]  # [V]
         return pitches
-
-    @property
-    def can_fill(self) -> bool:
-        return self.infilling
 
     def from_midi(self, score: Score) -> Notes:
         notes = performance(score)
@@ -272,14 +191,9 @@ class EventTokenizer(MelodicTokenizer):
     ) -> EventGrammar:
         return EventGrammar(batch, self.vocabulary_size, seconds=seconds, n_prompt=n_prompt)
 
-    def exact_grammar(self, seconds: float, n_prompt: int) -> EventGrammar:
-        """Return the rule of a part that is made anew, which lasts exactly so many seconds."""
-        return EventGrammar(
-            1, self.vocabulary_size, seconds=seconds, n_prompt=n_prompt, is_exact=True
-        )
-
-    def fill(self, task: FillTask) -> Made:
-        return events_filling.fill(self, task) if self.infilling else super().fill(task)
+    def filled(self, task: FillTask, names: list[str]) -> tuple[NDArray[np.bool_], Score]:
+        cells, notes = key_events.filled(task, names, self.vocabulary_size)
+        return cells, self.score_of(settle(notes))
 
     def fill_example(self, ids: Ids, generator: torch.Generator) -> Ids:
-        return events_filling.example(ids, generator)
+        return key_events.example(ids, generator)

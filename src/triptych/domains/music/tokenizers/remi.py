@@ -36,7 +36,6 @@ from triptych.decoding.constraints import Forbidden
 from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.music.chords import transposed
 from triptych.domains.music.constraints import ConstraintOptions
-from triptych.domains.music.frame import Made
 from triptych.domains.music.notes import DRUMS, Ids, Score, latest
 from triptych.domains.music.tokenizers import remi_filling
 from triptych.domains.music.tokenizers.base import FillTask, Prompt
@@ -52,8 +51,8 @@ from triptych.domains.music.tokenizers.remi_grammar import (
     NOTE_KINDS,
     Kind,
     RemiGrammar,
+    RemiVocabulary,
 )
-from triptych.domains.music.tokenizers.remi_vocabulary import RemiVocabulary
 from triptych.errors import UserError
 
 
@@ -88,10 +87,6 @@ class RemiTokenizer(RemiVocabulary):
         return content
 
     @property
-    def can_fill(self) -> bool:
-        return self.infilling
-
-    @property
     def condition_options(self) -> tuple[str, ...]:
         own = {
             "tempo": self.tempos,
@@ -114,8 +109,8 @@ class RemiTokenizer(RemiVocabulary):
     def to_score(self, ids: Ids) -> Score:
         return score_of(self, read_bars(self, ids))
 
-    def fill(self, task: FillTask) -> Made:
-        return remi_filling.fill(self, task) if self.infilling else super().fill(task)
+    def filled(self, task: FillTask, names: list[str]) -> tuple[NDArray[np.bool_], Score]:
+        return remi_filling.filled(self, task, names)
 
     def note_tokens(self, ids: Ids) -> NDArray[np.bool_]:
         kinds = self.meaning.kind[ids]

@@ -20,11 +20,12 @@ from triptych.domains.music.notes import (
     Score,
     one_string_per_key,
 )
-from triptych.domains.music.tokenizers.remi_grammar import DEFAULT_TEMPO, Kind
-from triptych.domains.music.tokenizers.remi_vocabulary import (
+from triptych.domains.music.tokenizers.remi_grammar import (
+    DEFAULT_TEMPO,
     KEYS,
     MAX_QUARTERS,
     TEMPOS,
+    Kind,
     RemiVocabulary,
 )
 
@@ -56,7 +57,11 @@ class Bar(NamedTuple):
     def only(self, players: Iterable[int]) -> Bar:
         """Return the bar with the items of some players."""
         chosen = set(players)
-        return Bar(self.head, tuple(item for item in self.items if item.player in chosen))
+        return self._replace(items=tuple(item for item in self.items if item.player in chosen))
+
+    def without(self, players: Iterable[int]) -> Bar:
+        """Return the bar without the items of some players."""
+        return self.only({item.player for item in self.items} - set(players))
 
 
 def bars_of(words: RemiVocabulary, score: Score, *, to_end: bool = False) -> list[Bar]:
@@ -241,7 +246,8 @@ def score_of(words: RemiVocabulary, bars: Sequence[Bar]) -> Score:
                 if not meters or meters[-1][1:] != (count, unit):
                     meters.append((tick, count, unit))
             else:
-                keys.append((tick, *_signature(int(number[token]))))
+                is_minor, tonic = divmod(int(number[token]), 12)
+                keys.append((tick, (7 * tonic + 9 * is_minor + 5) % 12 - 5, bool(is_minor)))
         for position, player, pitch, some in bar.items:
             at = begin + position
             if player == TEMPO:
@@ -271,11 +277,3 @@ def score_of(words: RemiVocabulary, bars: Sequence[Bar]) -> Score:
     )  # fmt: skip
     early = score.seconds(score.notes.release) < MAX_SECONDS  # a longer file is not read again
     return score if early.all() else replace(score, notes=score.notes[early])
-
-
-def _signature(key: int) -> tuple[int, bool]:
-    """Return sharps, flats below zero, and whether it is minor, of an index of KEYS."""
-    is_minor, tonic = divmod(key, 12)
-    major = (tonic + 3 * is_minor) % 12
-    sharps = 7 * major % 12
-    return (sharps - 12 if sharps > 6 else sharps), bool(is_minor)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import groupby
+from itertools import compress
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from triptych.domains.music.frame import Made, chosen_cells, put_into
+from triptych.domains.music.frame import chosen_cells
 from triptych.domains.music.notes import Ids, Score
 from triptych.domains.music.tokenizers.base import FillPart, FillTask
 from triptych.domains.music.tokenizers.remi_bars import (
@@ -63,7 +63,7 @@ def example(tokenizer: RemiTokenizer, ids: Ids, generator: torch.Generator) -> I
     before, after = bars[:first], bars[first + count :]
     region = _with_state(region, before)
     if not draw(2):
-        region = [Bar(bar.head, tuple(i for i in bar.items if i.player != CHORD)) for bar in region]
+        region = [bar.without({CHORD}) for bar in region]
     answer = [*script_of(tokenizer, region, [new] * count, with_new=True), tokenizer.end]
     longest = len(ids)
     prompt = prompt_of(tokenizer, before, after, longest - len(answer), ended=ended)
@@ -97,17 +97,19 @@ def script_of(
     bar_id, new_id = (tokenizer.symbols.index(name) for name in ("Bar", "New"))
     ids: list[int] = []
     for bar, players in zip(bars, new, strict=True):
-        kept = [item for item in bar.items if item.player not in players]
-        ids += [bar_id, *bar.head, *items_written(tokenizer, kept), new_id]
+        kept = items_written(tokenizer, bar.without(players).items)
+        ids += [bar_id, *bar.head, *kept, new_id]
         if with_new:
             ids += items_written(tokenizer, bar.only(players).items)
     return ids
 
 
-def fill(tokenizer: RemiTokenizer, task: FillTask) -> Made:
-    """See `MusicTokenizer.fill`; `task.fill` may name an instrument that the piece lacks."""
+def filled(
+    tokenizer: RemiTokenizer, task: FillTask, names: list[str]
+) -> tuple[NDArray[np.bool_], Score]:
+    """See `MusicTokenizer.filled`; `task.fill` may name an instrument that the piece lacks."""
     score, keep, fill, sample, window = task
-    cells, new = _new_players(tokenizer, score, keep, fill)
+    cells, new = _new_players(tokenizer, score, names, keep, fill)
     bars = bars_of(tokenizer, score, to_end=True)
     lines = score.bars()
     per = tokenizer.positions_per_quarter / score.ticks_per_quarter
@@ -117,7 +119,8 @@ def fill(tokenizer: RemiTokenizer, task: FillTask) -> Made:
     players = [new[place] for place in of_bar.clip(max=len(new) - 1).tolist()]
     made = list(bars)
     sizes = [len(written(tokenizer, [bar])) for bar in bars]
-    usual = int(np.mean([n for n, bar in zip(sizes, bars, strict=True) if _plays(bar)] or [0]))
+    plays = [any(item.player >= 0 for item in bar.items) for bar in bars]
+    usual = int(np.mean([*compress(sizes, plays)] or [0]))
     sizes = [max(size, usual, TOKENS_OF_AN_EMPTY_BAR) for size in sizes]
     for first, stop in _parts(players, sizes, window // 2):
         own = players[first:stop]
@@ -139,26 +142,20 @@ def fill(tokenizer: RemiTokenizer, task: FillTask) -> Made:
         read = read_bars(tokenizer, ids)[: len(region)]
         for place, bar in enumerate(read, start=first):
             ours = bar.only(players[place]).items
-            old = [item for item in made[place].items if item.player not in players[place]]
-            made[place] = Bar(made[place].head, tuple(sorted([*old, *ours])))
-    fresh = [
-        Bar(bar.head, tuple(item for item in bar.items if item.player in who))
-        for bar, who in zip(made, players, strict=True)
-    ]
-    onset_bar = np.searchsorted(lines, score.notes.onset, side="right") - 1
-    kept = ~cells[onset_bar.clip(max=len(cells) - 1), score.notes.part]
-    return put_into(score, kept, score_of(tokenizer, fresh), tokenizer.owners(score))
+            old = made[place].without(players[place])
+            made[place] = old._replace(items=tuple(sorted([*old.items, *ours])))
+    fresh = [bar.only(own) for bar, own in zip(made, players, strict=True)]
+    return cells, score_of(tokenizer, fresh)
 
 
 def _new_players(
-    tokenizer: RemiTokenizer, score: Score, keep: str | None, fill: str | None
+    tokenizer: RemiTokenizer, score: Score, names: list[str], keep: str | None, fill: str | None
 ) -> tuple[NDArray[np.bool_], list[set[int]]]:
     """Return the cells of bars and parts that are made anew, and the players of each bar.
 
     Instruments that the piece lacks play where `fill` names them, and all where `keep` leaves no
     part of the piece to make.
     """
-    names = [part.name or f"track {number}" for number, part in enumerate(score.parts, start=1)]
     words = {word.strip().lower().removeprefix("track:") for word in (fill or "").split(",")}
     assigned = tokenizer.ensemble.assign(score)
     playing = {*assigned.tolist()}
@@ -167,11 +164,10 @@ def _new_players(
     players_of = [
         {*assigned[score.notes.part == part].tolist()} - {-1} for part in range(len(names))
     ]
-    missing = [name for name, own in zip(names, players_of, strict=True) if not own]
-    if missing and len(missing) == len(names):
+    silent = [n for n, own in enumerate(players_of) if not own]
+    if silent and len(silent) == len(names):
         raise UserError(f"{score.name} has no instrument of this model")
-    kept_parts = [n for n, own in enumerate(players_of) if not own]
-    cells[:, kept_parts] = False  # the model does not play them
+    cells[:, silent] = False  # the model does not play them
     accompanies = fill is None and not cells[:, : len(names)].any()
     for place, name in enumerate(others, start=len(names)):
         cells[:, place] &= name in words or accompanies
@@ -184,24 +180,15 @@ def _new_players(
     return cells, new
 
 
-def _plays(bar: Bar) -> bool:
-    return any(item.player >= 0 for item in bar.items)
-
-
 def _parts(players: Sequence[set[int]], sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
     """Return first and last bar plus one of each part that is made at a time."""
-    parts = []
-    for is_new, run in groupby(range(len(players)), key=lambda n: bool(players[n])):
-        bars = list(run)
-        while is_new and bars:
-            count = 1
-            while (
-                count < min(len(bars), MOST_BARS)
-                and sum(sizes[n] for n in bars[: count + 1]) <= most
-            ):
-                count += 1
-            parts.append((bars[0], bars[0] + count))
-            bars = bars[count:]
+    parts: list[tuple[int, int]] = []
+    for bar in (number for number, own in enumerate(players) if own):
+        first, stop = parts[-1] if parts else (0, -1)
+        if stop == bar < first + MOST_BARS and sum(sizes[first : bar + 1]) <= most:
+            parts[-1] = first, bar + 1
+        else:
+            parts.append((bar, bar + 1))
     return parts
 
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.domains.music.notes import Notes
-from triptych.domains.music.tokenizers.events import SYMBOLS, EventTokenizer
+from triptych.domains.music.tokenizers.events import EventTokenizer
+from triptych.domains.music.tokenizers.key_events import SYMBOLS
 from triptych.files.drawing import BLUE, COLOURS, GREEN, GREY, RED, new_figure
 from triptych.tools.explain.drawing import UNUSED, matrix
 from triptych.tools.explain.figure import figure
