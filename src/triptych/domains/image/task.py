@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from triptych.core.heads import CategoricalHead
 from triptych.domains.image.config import Config
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.metrics import ImageScores, histogram_bits_per_dim
@@ -20,6 +19,9 @@ from triptych.domains.pictures.data import Batch, ImageDataset, check_same_image
 from triptych.training.engine.module import ATTENTION, TrainingModule
 from triptych.training.engine.objective import Predictions
 from triptych.training.finetune.rows import RowMap, same_symbols
+
+LEVEL_WEIGHTS = ("embedding.table.weight", "above.table.weight", "logits.weight", "logits.bias")
+"""Ends of the names of weights with a row for each level; a mixture of logistics has none."""
 
 
 class ImageTrainingModule(ImageScores, TrainingModule):
@@ -53,15 +55,8 @@ class ImageTrainingModule(ImageScores, TrainingModule):
         check_same_images(own := self.metadata["vocabulary"], other)
         before, now = other["levels"], own["levels"]
         nearest = [round(level * (before - 1) / (now - 1)) for level in range(now)]
-        weights = ["model.core.embedding.table.weight"]
-        if self.model.conditioner.small is not None:
-            weights.append("model.core.conditioner.small.encoder.embedding.table.weight")
-        if self.model.conditioner.above is not None:
-            weights.append("model.core.conditioner.above.table.weight")
-        # A mixture of logistics has no weights of single levels.
-        if isinstance(self.model.core.head, CategoricalHead):
-            weights += ["model.core.head.logits.weight", "model.core.head.logits.bias"]
-        maps = [RowMap("levels", before, nearest, tuple(weights))]
+        weights = tuple(name for name in self.state_dict() if name.endswith(LEVEL_WEIGHTS))
+        maps = [RowMap("levels", before, nearest, weights)]
         if self.model.n_classes:
             names = ("model.core.conditioner.classes.weight",)
             maps.append(same_symbols("classes", other["class_names"], own["class_names"], names))

@@ -14,7 +14,14 @@ from torch import nn
 
 from triptych.config.schema import to_plain
 from triptych.domains.options import ScoreRequest
-from triptych.domains.pictures.data import SPLITS, ImageDataset, check_same_images, leaks, read_pack
+from triptych.domains.pictures.data import (
+    SPLITS,
+    ImageDataset,
+    check_same_images,
+    concatenate,
+    leaks,
+    read_pack,
+)
 from triptych.domains.pictures.sources import Digits, ImageSource
 from triptych.errors import UserError
 from triptych.files.leaks import warn_of_leaks
@@ -62,7 +69,7 @@ class DataConfig(Checked):
             raise ValueError(f"bits must be from 1 to 7, or null for all levels, got {self.bits}")
 
     def stream(self, split: str) -> Iterator[ImageDataset]:
-        """Yield the images of train or validation in parts, from the source."""
+        """Yield the images of a split in parts, from the source."""
         for images in self.source.stream(split):
             yield images if self.bits is None else images.quantize(self.bits)
 
@@ -78,8 +85,7 @@ class DataConfig(Checked):
             )
         if self.packed is not None and split in ("train", "validation"):
             return read_pack(self.packed, split)
-        images = self.source.load_all() if split == ALL else self.source.load(split)
-        return images if self.bits is None else images.quantize(self.bits)
+        return concatenate([*self.stream(split)])
 
 
 @dataclass(frozen=True)

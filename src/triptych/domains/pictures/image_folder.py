@@ -27,7 +27,7 @@ from triptych.domains.pictures.decode import (
     why_unreadable,
 )
 from triptych.domains.pictures.options import Reading
-from triptych.domains.pictures.sources import CHUNK, ImageSource
+from triptych.domains.pictures.sources import ImageSource
 from triptych.errors import UserError
 from triptych.files.folders import endings, named, visible_files, warn_once
 from triptych.files.reading import read_in_order
@@ -41,6 +41,8 @@ from triptych.files.splits import (
 )
 from triptych.types import FractionBelowOne, PositiveInt
 
+CHUNK = 1024
+"""Images that a stream yields at a time."""
 UNLABELLED = "unlabelled"
 UNLABELLED_WORDS = ("pred", "predict", "unlabeled", UNLABELLED)
 """Words in names of folders of images without classes, which belong to no split."""
@@ -229,9 +231,6 @@ class ImageFolder(ImageSource):
     def load(self, split: str) -> ImageDataset:
         """Read one split, or `all`, in the order of the hashes of its files."""
         return concatenate(list(self.stream(split)))
-
-    def load_all(self) -> ImageDataset:
-        return self.load(ALL)
 
     def stream(self, split: str) -> Iterator[ImageDataset]:
         """Yield the images of `load` in parts; each file is read twice, hashed and then decoded."""

@@ -25,10 +25,9 @@ from triptych.domains.pictures.data import SPLITS, ImageDataset, concatenate, sp
 from triptych.domains.synthetic import NoisyCopy, SyntheticSource, uniform_draws
 from triptych.errors import UserError, library
 from triptych.files.lines import SUFFIXES, read_content
+from triptych.files.splits import ALL
 from triptych.types import Checked, OpenUnitInterval, PositiveInt, Seed
 
-CHUNK = 1024
-"""Images that a stream yields at a time."""
 Pixels = NDArray[np.uint8]
 DIGITS = tuple("0123456789")
 Arrays = tuple[Pixels, NDArray[np.integer]]
@@ -42,14 +41,12 @@ class ImageSource(Checked, ABC):
         """Read train, validation or test. Raises UserError for missing or damaged files."""
 
     def stream(self, split: str) -> Iterator[ImageDataset]:
-        """Yield the images of `load` in parts; a source need not hold all of them in memory."""
-        images = self.load(split)
-        for some in torch.arange(len(images)).split(CHUNK):
-            yield images.select(some)
+        """Yield the images of `load`, or of `all`, in parts; not all need be in memory."""
+        return map(self.load, SPLITS if split == ALL else [split])
 
     def load_all(self) -> ImageDataset:
         """Read the images of all splits."""
-        return concatenate([self.load(split) for split in SPLITS])
+        return concatenate([*self.stream(ALL)])
 
 
 @dataclass(frozen=True)
