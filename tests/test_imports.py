@@ -30,7 +30,10 @@ BELOW = {
     "cli": {"config", "pretrained", "files", "training", "domains", "tools"},
 }  # fmt: skip
 """Package -> packages that it may import, besides the leaves and itself."""
-TOOLS_BELOW = {"completion": {"configs"}, "explain": {"complexity"}, "play": {"report"}}
+TOOLS_BELOW = {
+    "completion": {"configs"}, "explain": {"complexity"}, "new_run": {"configs"},
+    "play": {"report"},
+}  # fmt: skip
 """Tool -> tools that it builds on."""
 LIGHT = {"core": {"torch", "einops", "triptych"}, "decoding": {"torch", "einops", "triptych"}}
 """Package -> all that it needs besides the standard library."""

@@ -22,7 +22,7 @@ import pytest
 def test_mistakes_are_refused(
     refused, monkeypatch: pytest.MonkeyPatch, options: list[str], says: list[str]
 ) -> None:
-    monkeypatch.setattr("triptych.cli.play.find_spec", lambda name: object())
+    monkeypatch.setattr("triptych.tools.play.find_spec", lambda name: object())
     refused("play", *options, says=says)
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from triptych.cli.models import data_advice, open_model
-from triptych.cli.options import read_options
 from triptych.domains.base import Domain, TrainedModel
 from triptych.domains.options import EvaluateOptions, counted
 from triptych.errors import UserError
@@ -20,9 +18,8 @@ if TYPE_CHECKING:
     from triptych.training.engine.evaluate import Evaluation
 
 
-def run(domain: Domain, arguments: Sequence[str]) -> None:
+def run(domain: Domain, options: EvaluateOptions) -> None:
     """Score a checkpoint and print the metrics; raises UserError for bad input."""
-    options = read_options("evaluate", arguments, domain)
     files = result_paths(options)
     if options.data is not None and not Path(options.data).expanduser().exists():
         raise UserError(f"--data {options.data} does not exist; expected the folder of the data")

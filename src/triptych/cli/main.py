@@ -27,10 +27,11 @@ from triptych.tools import configs
 class Command:
     """A command.
 
-    Its module, or an object in it, has a function `run`, which takes the words that follow, with
-    `needs_domain` after the domain. It also has the class of the options, `Options`, where no
-    domain has one; or the object is such a class, whose method `run` does the work. Where a name
-    out of a list can follow, a function `names` returns the list.
+    Its module, or an object in it, has a function `run` of the options, with `needs_domain` after
+    the domain; in `train` and `data` of the words that follow. The class of the options is
+    `Options`, where no domain has one. Or the object is such a class, whose method `run` does the
+    work, with `has_settings` for a domain and its settings; its `overview`, if any, serves a
+    command without words. Where a name out of a list can follow, a function `names` returns it.
     """
 
     name: str
@@ -50,13 +51,22 @@ class Command:
         """Import the module and return it, or its object."""
         return resolve_name(self.place or f"triptych.cli.{self.name.replace('-', '_')}")
 
-    def run(self, words: list[str]) -> None:
-        """Run a command without a domain."""
-        found = self.load()
-        if isinstance(found, type):  # its options
-            resolve_name("triptych.cli.options:read_options")(self.name, words).run()
-        else:
+    def run(self, words: list[str], domain: Domain | None = None) -> None:
+        """Run the command with the words after its name and domain."""
+        found, parsers = self.load(), resolve_name("triptych.cli.options")
+        if self.has_settings and isinstance(found, type):
+            config, options, _ = parsers.read_run(self.name, words, domain)
+            options.run(domain, config)
+        elif self.has_settings:
+            found.run(domain, words)
+        elif domain is not None:
+            found.run(domain, parsers.read_options(self.name, words, domain))
+        elif not isinstance(found, type):
             found.run(words)
+        elif not words and hasattr(found, "overview"):
+            found.overview()
+        else:
+            parsers.read_options(self.name, words).run()
 
     @property
     def options(self) -> str:
@@ -77,7 +87,7 @@ COMMANDS = {
     for command in (
         Command("train", "DOMAIN --config FILE", has_settings=True,
                 help="train a model; every setting of the file is an option too"),
-        Command("new-run", "DOMAIN --data DIR --out F", place="triptych.cli.train:NewRun",
+        Command("new-run", "DOMAIN --data DIR --out F", place="triptych.tools.new_run",
                 help="look at your data and write a settings file for them"),
         Command("pack", "DOMAIN --config F --out FOLDER", has_settings=True,
                 place="triptych.cli.train:Pack",
@@ -93,7 +103,7 @@ COMMANDS = {
         Command("pretrained", "[NAME]", needs_domain=False, place="triptych.cli.shipped:Pretrained",
                 help="list the models shipped with Triptych, or describe one"),
         Command("configs", "[DOMAIN | DOMAIN/NAME]", needs_domain=False,
-                place="triptych.cli.shipped:Configs",
+                place="triptych.tools.configs:Configs",
                 help="list the settings files shipped with Triptych, or print one"),
         Command("data", "list | fetch NAME | make NAME", needs_domain=False,
                 help="list data sets and recipes, download one or run one"),
@@ -101,21 +111,22 @@ COMMANDS = {
                 place="triptych.cli.shipped:Completion",
                 help="print a script that completes words in a shell"),
         Command("explain", "[NAME --out DIR]", needs_domain=False,
+                place="triptych.tools.explain.figure:ExplainOptions",
                 help="list the figures of the lectures, or draw one"),
         Command("complexity", "DOMAIN --config FILE", has_settings=True,
                 place="triptych.cli.train:Complexity",
                 help="print and measure what layers and models cost"),
         Command("report", "RUN [RUN ...] --out FILE", needs_domain=False,
-                place="triptych.cli.files:Report",
+                place="triptych.tools.report:Report",
                 help="write an HTML file about runs, side by side"),
         Command("export", "CHECKPOINT --format NAME --out FOLDER", needs_domain=False,
-                place="triptych.cli.files:Export",
+                place="triptych.tools.export:Export",
                 help="write a model for Triptych and other libraries"),
         Command("average", "CHECKPOINT ... --out FILE", needs_domain=False,
-                place="triptych.cli.files:Average",
+                place="triptych.cli.models:Average",
                 help="write a checkpoint with the mean of the weights of some"),
         Command("play", "[--checkpoint FILE ...]", needs_domain=False,
-                place="triptych.cli.play:Play",
+                place="triptych.tools.play:Play",
                 help="use models in the browser: draw, play, translate"),
     )
 }  # fmt: skip
@@ -248,7 +259,7 @@ def _dispatch(arguments: list[str]) -> None:
         )
     if command.has_settings:
         rest = configs.with_files(domain.name, rest)
-    command.load().run(domain, rest)
+    command.run(rest, domain)
 
 
 def _say(message: object) -> None:

@@ -1,21 +1,27 @@
-"""What commands of a trained model share; `triptych sample` and `attention` are no more."""
+"""What commands of a trained model share; `triptych sample`, `attention` and `average`."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import triptych
-from triptych.cli.options import read_options
 from triptych.domains.base import Domain, TrainedModel
-from triptych.domains.options import AverageOptions
+from triptych.domains.options import (
+    OVERWRITE,
+    AverageOptions,
+    FolderOptions,
+    PluginOptions,
+    argument,
+    check_checkpoint,
+)
 from triptych.errors import UserError
 from triptych.files.progress import ProgressLine
-from triptych.files.results import OutputFolder
+from triptych.files.results import OutputFolder, atomic_file, check_result_file
 from triptych.tools import configs, recipes
 from triptych.tools.download import catalogue
 
@@ -66,15 +72,13 @@ def data_advice(data: Any, option: str, domain: str | None = None) -> Iterator[N
 class FolderCommand:
     """A command whose work is one method of a `TrainedModel`."""
 
-    name: str
     method: str
     """Takes the options, the folder and a factory of progress displays; returns a sentence."""
     advice: str
     """What to do where memory runs out."""
 
-    def run(self, domain: Domain, arguments: Sequence[str]) -> None:
+    def run(self, domain: Domain, options: FolderOptions) -> None:
         """Write the files and print one sentence about them; raises UserError for bad input."""
-        options = read_options(self.name, arguments, domain)
         out = OutputFolder(options.out, overwrite=options.overwrite)
         out.check_free(options.output_names())
         write = getattr(open_model(domain, options), self.method)
@@ -85,5 +89,47 @@ class FolderCommand:
             print(write(options, out, ProgressLine), file=sys.stderr)
 
 
-SAMPLE = FolderCommand("sample", "write_samples", "lower --count or use --device cpu")
-ATTENTION = FolderCommand("attention", "write_attention", "use --device cpu")
+SAMPLE = FolderCommand("write_samples", "lower --count or use --device cpu")
+ATTENTION = FolderCommand("write_attention", "use --device cpu")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Average(PluginOptions):
+    """Write a checkpoint whose weights are the mean of those of checkpoints of one model.
+
+    Such as the last ones of a run, which `run.keep_late` keeps. A run with a moving average of the
+    weights has it in its checkpoints, so the mean is of the averages. The probabilities of several
+    models are averaged by --average of evaluate, sample and translate.
+    """
+
+    models: list[str]
+    out: str
+    """Checkpoint file (.ckpt) to write."""
+    overwrite: bool = False
+
+    parser_arguments = OVERWRITE | argument(
+        "models",
+        "Checkpoint file (.ckpt), folder of an export, or pretrained:NAME.",
+        nargs="+",
+        metavar="CHECKPOINT",
+    )
+
+    def checkpoints(self) -> list[str]:
+        return self.models
+
+    def run(self) -> None:
+        out = check_result_file(self.out, "out", replaces=self.overwrite)
+        paths = [check_checkpoint(name) for name in self.models]
+
+        import torch
+
+        from triptych.training.run.checkpoint import average_weights
+
+        content = average_weights(paths)
+        try:
+            with atomic_file(out) as file:
+                torch.save(content, file)
+        except OSError as error:
+            raise UserError(f"{out} cannot be written: {error.strerror or error}") from error
+        steps = ", ".join(str(part["step"]) for part in content["triptych"]["averaged"])
+        print(f"{out}: the mean of {len(paths)} checkpoints, of steps {steps}", file=sys.stderr)

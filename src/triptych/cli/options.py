@@ -5,18 +5,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 
-from triptych import pretrained
 from triptych.cli.main import COMMANDS
 from triptych.config import schema
 from triptych.config.files import read_settings_file
 from triptych.config.messages import ON_PATH, module_exists
 from triptych.domains.base import Domain
-from triptych.domains.options import CommandOptions, PluginOptions
+from triptych.domains.options import CommandOptions, PluginOptions, check_checkpoint
 from triptych.errors import UserError
 from triptych.files.results import check_input_file
 
@@ -123,21 +121,3 @@ def read_run(name: str, arguments: Sequence[str], domain: Domain) -> tuple[Any, 
         for kind in (domain.config_class(), options_class(name, domain))
     )
     return config, options, values["trainer"]
-
-
-def check_checkpoint(path: str, option: str = "checkpoint") -> Path:
-    """Return the path of a checkpoint, also of `pretrained:NAME`; UserError where there is none.
-
-    `./pretrained:NAME` is a file of that name. A folder is one of `triptych export`.
-    """
-    if path.startswith(pretrained.PREFIX):
-        return pretrained.find(path)
-    if path and Path(path).is_dir():
-        pretrained.weights_in(Path(path))
-        return Path(path)
-    name = path if path in pretrained.names() else "NAME"
-    # A run without validation has no best.ckpt, but last.ckpt.
-    others = sorted(Path(path).parent.glob("*.ckpt"))
-    example = others[-1] if others else "runs/NAME/checkpoints/best.ckpt"
-    expected = f"a file such as {example}, or {pretrained.PREFIX}{name}"
-    return check_input_file(path, option, expected=expected)

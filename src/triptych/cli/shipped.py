@@ -1,16 +1,15 @@
-"""`triptych pretrained`, `configs` and `completion`: what comes with the package is printed."""
+"""`triptych pretrained` and `completion`: what comes with the package is printed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from triptych import domains, pretrained
+from triptych import pretrained
 from triptych.cli.main import COMMANDS
 from triptych.cli.options import parser_of
 from triptych.domains.options import CommandOptions, argument
 from triptych.errors import library
 from triptych.files.progress import aligned
-from triptych.tools import configs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,43 +36,6 @@ class Pretrained(CommandOptions):
             size, card = f"{weights.stat().st_size / 1e6:.1f} MB", metadata["card"]
             rows.append((name, metadata["triptych"]["domain"], size, card["figure"], card["what"]))
         print(*(aligned(rows) or ["no pretrained model comes with this installation"]), sep="\n")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Configs(CommandOptions):
-    """List the settings files shipped with Triptych, those of a domain, or print one.
-
-    To change a copy of one: triptych configs image/digits > my-digits.yaml. `triptych train DOMAIN
-    --config NAME` takes the name in place of a file.
-    """
-
-    name: str | None = None
-
-    parser_arguments = argument("name", "DOMAIN or DOMAIN/NAME.", nargs="?", metavar="NAME")
-
-    @staticmethod
-    def names() -> list[str]:
-        """Return the names of the domains and of all settings files."""
-        known = domains.names()
-        return [*known, *(f"{domain}/{n}" for domain in known for n in configs.find_all(domain))]
-
-    def run(self) -> None:
-        known = domains.names()
-        if self.name is not None and self.name not in known:
-            inside = (domain for domain in known if domain in self.name.split("/"))
-            file = next(filter(None, (configs.find(d, self.name) for d in inside)), None)
-            if file is None:
-                raise configs.unknown(self.name)
-            print(file.read_text(encoding="utf-8"), end="")
-            return
-        for domain in known if self.name is None else [self.name]:
-            free = configs.without_files(domain)
-            print(f"{domain}: triptych train {domain} --config NAME (* reads no files of yours)")
-            rows = [
-                (f"{'*' if name in free else ' '} {name}", configs.first_sentence(file))
-                for name, file in configs.find_all(domain).items()
-            ]
-            print(*aligned(rows), sep="\n")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Commands of settings files: `triptych train`, `pack`, `complexity` and `new-run`."""
+"""Commands that read settings files: `triptych train`, `pack` and `complexity`."""
 
 from __future__ import annotations
 
@@ -7,23 +7,18 @@ from argparse import SUPPRESS
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from typing import Any, Literal
 
-import yaml
-
 from triptych.cli.models import data_advice
-from triptych.cli.options import check_checkpoint, read_options, read_run
+from triptych.cli.options import read_run
 from triptych.config.files import read_settings_file
 from triptych.config.schema import split_config
 from triptych.domains.base import Domain
-from triptych.domains.options import CommandOptions, argument
+from triptych.domains.options import CommandOptions, argument, check_checkpoint
 from triptych.errors import UserError
 from triptych.files.progress import ProgressLine
-from triptych.files.results import OutputFolder, check_result_file, json_bytes, write_atomically
-from triptych.tools import configs
+from triptych.files.results import OutputFolder, json_bytes
 from triptych.tools.complexity import CostOptions
-from triptych.tools.new_run.data import Setting
 from triptych.types import PositiveFloat
 
 BATCH_SIZES = ("batch_size", "max_tokens", "evaluation_batch_size")
@@ -114,77 +109,35 @@ def memory_advice(config: Any) -> str:
     )
 
 
-class Pack:
-    """`triptych pack DOMAIN`."""
+@dataclass(frozen=True, kw_only=True)
+class Pack(CommandOptions):
+    """Write the data of a run into files that training maps into memory.
 
-    @dataclass(frozen=True, kw_only=True)
-    class Options(CommandOptions):
-        """Write the data of a run into files that training maps into memory.
+    `--data.packed FOLDER` trains from them, for data larger than memory. Settings as for train.
+    """
 
-        `--data.packed FOLDER` trains from them, for data larger than memory. The settings are those
-        of `triptych train`.
-        """
+    out: str | None = None
+    """New folder for the packed data; required."""
 
-        out: str | None = None
-        """New folder for the packed data; required."""
-
-    @staticmethod
-    def run(domain: Domain, arguments: Sequence[str]) -> None:
-        """Write the packed data; raises UserError."""
-        config, options, _ = read_run("pack", arguments, domain)
-        if options.out is None:
+    def run(self, domain: Domain, config: Any) -> None:
+        if self.out is None:
             raise UserError(f"pack {domain.name} needs --out FOLDER, a new folder")
-        print(domain.pack(config, options.out), file=sys.stderr)
+        print(domain.pack(config, self.out), file=sys.stderr)
 
 
-class Complexity:
-    """`triptych complexity DOMAIN`: what the model of a settings file and kinds of layers cost."""
+class Complexity(CostOptions):  # noqa: D101
+    __doc__ = CostOptions.__doc__
 
-    Options = CostOptions
-
-    @staticmethod
-    def run(domain: Domain, arguments: Sequence[str]) -> None:
-        """Print the costs; raises UserError."""
-        config, options, _ = read_run("complexity", arguments, domain)
+    def run(self, domain: Domain, config: Any) -> None:
         from triptych.tools.complexity.table import costs, plot
 
         files, out = ("complexity.json", "complexity.png"), None
-        if options.out is not None:
-            out = OutputFolder(options.out, overwrite=False)
+        if self.out is not None:
+            out = OutputFolder(self.out, overwrite=False)
             out.check_free(files)
         task, train_loader, _ = prepare_data(domain, config)
-        rows, text = costs(task, next(iter(train_loader)), options, ProgressLine("measured layers"))
+        rows, text = costs(task, next(iter(train_loader)), self, ProgressLine("measured layers"))
         print(text)
         if out is not None:
             out.write(files[0], json_bytes([row._asdict() for row in rows]))
             print(out.write(files[1], plot(rows)), file=sys.stderr)
-
-
-class NewRun:
-    """`triptych new-run DOMAIN`: a commented settings file for a user's own data."""
-
-    @staticmethod
-    def run(domain: Domain, arguments: Sequence[str]) -> None:
-        """Write the settings file and print what was found; raises UserError for bad input."""
-        options = read_options("new-run", arguments, domain)
-        out = check_result_file(options.out, "out", replaces=options.overwrite)
-
-        from triptych.tools.new_run.suggest import estimate, header_lines, suggested
-        from triptych.tools.new_run.template import fill
-
-        assert domain.description is not None
-        data = import_module(domain.description).describe(options)
-        template = configs.find(domain.name, data.template)
-        if template is None:
-            raise UserError(f"the config {data.template} does not come with this installation")
-        name = f"{domain.name}/{out.stem}"
-        settings = suggested(data) | {"run.name": Setting(name)}
-        text = template.read_text(encoding="utf-8")
-        for line in (*data.facts, *data.table, *data.advice):
-            print(line, file=sys.stderr)
-        content = yaml.safe_load(fill(text, settings, []))
-        took = estimate(domain, content, options) if options.timed_steps else "not made"
-        header = header_lines(domain, data, options, name, took)
-        write_atomically(out, fill(text, settings, header).encode())
-        print(f"estimate: {took}", file=sys.stderr)
-        print(f"{out} is ready: triptych train {domain.name} --config {out}", file=sys.stderr)

@@ -6,10 +6,9 @@ import select
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from triptych.cli.models import open_model
-from triptych.cli.options import read_options
 from triptych.domains.base import Domain, Translation
 from triptych.files.lines import split_lines
 from triptych.files.progress import ProgressLine
@@ -22,9 +21,8 @@ CHUNK = 1 << 16
 """Bytes of one read: the capacity of a pipe on Linux."""
 
 
-def run(domain: Domain, arguments: Sequence[str]) -> None:
+def run(domain: Domain, options: Any) -> None:
     """Translate standard input whenever it pauses; raises UserError, early where possible."""
-    options = read_options("translate", arguments, domain)
     settings = options.arguments()
     # The model is opened first: a wrong checkpoint is refused before anyone has typed a sentence.
     translator = open_model(domain, options)
@@ -58,10 +56,9 @@ def run(domain: Domain, arguments: Sequence[str]) -> None:
 
 
 def arriving_lines(stream: BinaryIO, at_most: int, *, name: str) -> Iterator[list[str]]:
-    """Yield lines of text as `split_lines`, as soon as the input pauses, `at_most` at a time.
+    """Yield lists of 1 to `at_most` lines as `split_lines`, as soon as the input pauses.
 
-    A list is never empty. A line counts once its end was read; the last one needs no end. name:
-    what errors call the stream. Raises UserError for a line that is not UTF-8.
+    The last line needs no end. name: of the stream. UserError for a line that is not UTF-8.
     """
     if stream.isatty():
         print("reading lines from the terminal; end with Ctrl-D", file=sys.stderr)

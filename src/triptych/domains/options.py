@@ -5,9 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
+from triptych import pretrained
 from triptych.errors import UserError
+from triptych.files.results import check_input_file
 from triptych.types import (
     Checked,
     Dtype,
@@ -250,3 +253,21 @@ def check_layer_and_head(
     for name, value, most in (("layer", layer, n_layers), ("head", head, n_heads)):
         if value is not None and not 1 <= value <= most:
             raise UserError(f"{name} must be from 1 to {most}, got {value}")
+
+
+def check_checkpoint(path: str, option: str = "checkpoint") -> Path:
+    """Return the path of a checkpoint, also of `pretrained:NAME`; UserError where there is none.
+
+    `./pretrained:NAME` is a file of that name. A folder is one of `triptych export`.
+    """
+    if path.startswith(pretrained.PREFIX):
+        return pretrained.find(path)
+    if path and Path(path).is_dir():
+        pretrained.weights_in(Path(path))
+        return Path(path)
+    name = path if path in pretrained.names() else "NAME"
+    # A run without validation has no best.ckpt, but last.ckpt.
+    others = sorted(Path(path).parent.glob("*.ckpt"))
+    example = others[-1] if others else "runs/NAME/checkpoints/best.ckpt"
+    expected = f"a file such as {example}, or {pretrained.PREFIX}{name}"
+    return check_input_file(path, option, expected=expected)

@@ -11,11 +11,14 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from triptych import domains
 from triptych.config.files import at_home
+from triptych.domains.options import CommandOptions, argument
 from triptych.errors import UserError, nearest
+from triptych.files.progress import aligned
 
 _PACKAGE = Path(__file__).parents[1]
 FOLDER = next(
@@ -80,13 +83,13 @@ def with_files(domain: str, arguments: Sequence[str]) -> list[str]:
     An existing path stays as it is. Raises UserError for a word that is neither a path nor a name.
     """
     replaced: list[str] = []
-    for argument in arguments:
+    for word in arguments:
         if replaced and replaced[-1] == OPTION:
-            replaced.append(_file_of(domain, argument))
-        elif argument.startswith(f"{OPTION}="):
-            replaced += [OPTION, _file_of(domain, argument.partition("=")[2])]
+            replaced.append(_file_of(domain, word))
+        elif word.startswith(f"{OPTION}="):
+            replaced += [OPTION, _file_of(domain, word.partition("=")[2])]
         else:
-            replaced.append(argument)
+            replaced.append(word)
     return replaced
 
 
@@ -112,3 +115,40 @@ def unknown(name: str, where: str = "") -> UserError:
     near = nearest(_short(name, *known), files)
     instead = f"did you mean {files[near]}?" if near else "`triptych configs` lists them"
     return UserError(f"there is no settings file or shipped config {name!r}{where}; {instead}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configs(CommandOptions):
+    """List the settings files shipped with Triptych, those of a domain, or print one.
+
+    To change a copy of one: triptych configs image/digits > my-digits.yaml. `triptych train DOMAIN
+    --config NAME` takes the name in place of a file.
+    """
+
+    name: str | None = None
+
+    parser_arguments = argument("name", "DOMAIN or DOMAIN/NAME.", nargs="?", metavar="NAME")
+
+    @staticmethod
+    def names() -> list[str]:
+        """Return the names of the domains and of all settings files."""
+        known = domains.names()
+        return [*known, *(f"{domain}/{n}" for domain in known for n in find_all(domain))]
+
+    def run(self) -> None:
+        known = domains.names()
+        if self.name is not None and self.name not in known:
+            inside = (domain for domain in known if domain in self.name.split("/"))
+            file = next(filter(None, (find(d, self.name) for d in inside)), None)
+            if file is None:
+                raise unknown(self.name)
+            print(file.read_text(encoding="utf-8"), end="")
+            return
+        for domain in known if self.name is None else [self.name]:
+            free = without_files(domain)
+            print(f"{domain}: triptych train {domain} --config NAME (* reads no files of yours)")
+            rows = [
+                (f"{'*' if name in free else ' '} {name}", first_sentence(file))
+                for name, file in find_all(domain).items()
+            ]
+            print(*aligned(rows), sep="\n")

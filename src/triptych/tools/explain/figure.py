@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -15,9 +16,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import triptych
 from triptych.domains.options import OVERWRITE, PluginOptions, argument
 from triptych.errors import UserError, meant
-from triptych.tools.explain import figures
+from triptych.files.progress import aligned
+from triptych.files.results import OutputFolder
+from triptych.tools.explain import figures as folder
 from triptych.types import NonNegativeInt, PositiveInt, Seed
 
 if TYPE_CHECKING:
@@ -61,6 +65,49 @@ class ExplainOptions(PluginOptions):
         super().__post_init__()
         if self.sentence is not None and not self.sentence.strip():
             raise ValueError("sentence is empty; expected a sentence to translate")
+
+    @staticmethod
+    def names() -> list[str]:
+        """Return the names of the figures."""
+        return [*descriptions(), ALL]
+
+    @staticmethod
+    def overview() -> None:
+        """List the figures."""
+        print(*aligned([*descriptions().items()]), sep="\n")
+
+    def run(self) -> None:
+        """Draw figures into a folder, or print a text; UserError before any file is written."""
+        name = self.name
+        figures = [find_figure(one) for one in (descriptions() if name == ALL else [name])]
+        if name != ALL:
+            figures[0].check_options(self)
+        out = None
+        if self.out is not None:
+            out = OutputFolder(self.out, overwrite=self.overwrite)
+            out.check_free([figure.file for figure in figures])
+        elif any(figure.suffix != ".txt" for figure in figures):
+            raise UserError(
+                f"explain {name} needs a folder for its figure; give one with --out DIR"
+            )
+        models: dict[str | None, Any] = {None: None}
+        if self.checkpoint is not None:
+            given = triptych.load(self.checkpoint, device="cpu")
+            shown = sorted({figure.domain for figure in figures if figure.domain is not None})
+            if given.domain not in shown:
+                raise UserError(
+                    f"--checkpoint {self.checkpoint} is of the domain {given.domain}; the figures "
+                    f"show models of {' and '.join(shown)}"
+                )
+            models[given.domain] = given
+        for figure in figures:
+            if figure.domain not in models:
+                models[figure.domain] = triptych.load(MODELS[str(figure.domain)], device="cpu")
+            content = figure.draw(self, models[figure.domain])
+            if out is None:
+                print(content.decode(), end="")
+            else:
+                print(out.write(figure.file, content), file=sys.stderr)
 
 
 @dataclass(frozen=True)
@@ -123,7 +170,7 @@ def figure(
 def _functions() -> dict[str, tuple[str, str]]:
     """Return module and first line of the docstring of each figure by name, sorted."""
     found = {}
-    for path in Path(figures.__path__[0]).glob("*.py"):
+    for path in Path(folder.__path__[0]).glob("*.py"):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef) and any(
                 isinstance(call, ast.Call) and ast.unparse(call.func) == figure.__name__
@@ -145,6 +192,6 @@ def find_figure(name: str) -> LectureFigure:
         known = [*_functions(), ALL]
         instead = meant(name, known, f"expected one of {', '.join(known)}")
         raise UserError(f"there is no figure {name!r}; {instead}")
-    module = import_module(f"{figures.__name__}.{_functions()[name][0]}")
+    module = import_module(f"{folder.__name__}.{_functions()[name][0]}")
     found: LectureFigure = getattr(module, name.replace("-", "_"))
     return found

@@ -1,1 +1,40 @@
 """First settings for a user's data: a commented YAML file (`triptych new-run`)."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import yaml
+
+from triptych.domains.base import Domain
+from triptych.domains.options import NewRunOptions
+from triptych.errors import UserError
+from triptych.files.results import check_result_file, write_atomically
+from triptych.tools import configs
+
+
+def run(domain: Domain, options: NewRunOptions) -> None:
+    """Write the settings file and print what was found; raises UserError for bad input."""
+    out = check_result_file(options.out, "out", replaces=options.overwrite)
+
+    from triptych.tools.new_run.data import Setting
+    from triptych.tools.new_run.suggest import estimate, header_lines, suggested
+    from triptych.tools.new_run.template import fill
+
+    assert domain.description is not None
+    data = import_module(domain.description).describe(options)
+    template = configs.find(domain.name, data.template)
+    if template is None:
+        raise UserError(f"the config {data.template} does not come with this installation")
+    name = f"{domain.name}/{out.stem}"
+    settings = suggested(data) | {"run.name": Setting(name)}
+    text = template.read_text(encoding="utf-8")
+    for line in (*data.facts, *data.table, *data.advice):
+        print(line, file=sys.stderr)
+    content = yaml.safe_load(fill(text, settings, []))
+    took = estimate(domain, content, options) if options.timed_steps else "not made"
+    header = header_lines(domain, data, options, name, took)
+    write_atomically(out, fill(text, settings, header).encode())
+    print(f"estimate: {took}", file=sys.stderr)
+    print(f"{out} is ready: triptych train {domain.name} --config {out}", file=sys.stderr)

@@ -6,13 +6,17 @@ named `PAGE`. `parts` has what the pages share, and `app` the server.
 
 from __future__ import annotations
 
+import socket
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
-from triptych import domains
+from triptych import domains, pretrained
 from triptych.domains.base import TrainedModel
+from triptych.domains.options import PluginOptions, argument
 from triptych.errors import UserError
 
 
@@ -39,3 +43,65 @@ def page_of(model: TrainedModel, name: str) -> Page:
     page: Page = import_module(module).PAGE
     page.check(model, name)
     return page
+
+
+@dataclass(frozen=True, kw_only=True)
+class Play(PluginOptions):
+    """Serve trained models to the browser of this machine.
+
+    Translate a sentence, finish a drawing, harmonise a melody, continue a text. It needs no
+    network, and no other machine can open the pages. Ctrl-C ends it.
+    """
+
+    checkpoint: list[str] | None = None
+    device: str = "auto"
+    """auto (a GPU where there is one), cpu or cuda."""
+    port: int | None = None
+    """Port of the server; null for the first free one from 7860 on."""
+    no_browser: bool = False
+
+    parser_arguments = argument(
+        "--checkpoint",
+        "Checkpoint file of a model (.ckpt), or pretrained:NAME; may be given several times. By "
+        "default all models shipped with Triptych.",
+        action="append",
+        metavar="FILE",
+    ) | argument("--no_browser", "Print the address, open no browser.", action="store_true")
+
+    def checkpoints(self) -> list[str]:
+        return self.checkpoint or [f"{pretrained.PREFIX}{name}" for name in pretrained.names()]
+
+    def run(self) -> None:
+        if self.port is not None:
+            check_port(self.port)
+        if find_spec("gradio") is None:
+            raise UserError('play needs gradio: pip install "triptych[play]"')
+        names = self.checkpoints()
+        if not names:
+            raise UserError(
+                "no model is shipped with this installation; name one with --checkpoint"
+            )
+
+        import triptych
+        from triptych.tools.play.app import serve
+        from triptych.training.engine.devices import device_named
+
+        device_named(self.device)  # a wrong device is refused before a file is read
+        print(f"opening {', '.join(names)}", file=sys.stderr)
+        models = {}
+        for name in names:
+            models[name] = triptych.load(name, device=self.device)
+            page_of(models[name], name)  # refused before the server starts
+        serve(models, port=self.port, browser=not self.no_browser)
+
+
+def check_port(port: int) -> None:
+    """Raise UserError for a port outside of the usual range, or that another program uses."""
+    if not 1024 <= port <= 65535:
+        raise UserError(f"--port must be from 1024 to 65535, got {port}")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UserError(f"port {port} is taken; choose another one with --port") from error
