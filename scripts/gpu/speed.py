@@ -25,7 +25,7 @@ from triptych.core.attention.relative import Relative
 from triptych.decoding.execution import CompiledSteps
 from triptych.decoding.generate import generate
 from triptych.decoding.sampling import SampleRequest
-from triptych.training.engine.flops import peak_flops, training_flops
+from triptych.training.engine.speed import peak_flops, training_flops
 
 Way = Callable[..., Tensor]
 """Attention of queries, keys and values."""

@@ -34,10 +34,7 @@ class SaveFailed(TrainingStopped):
 
 
 class Interrupted(TrainingStopped):
-    """A signal ended the run; exit code 128 + its number: 143 for SIGTERM, 130 for SIGINT.
-
-    message: what follows the name of the signal.
-    """
+    """A signal ended the run: exit code 128 + its number; message: follows the signal's name."""
 
     def __init__(self, signum: int, message: str) -> None:
         super().__init__(f"{signal.Signals(signum).name} {message}")

@@ -18,8 +18,7 @@ from triptych.domains.music.config import Config as MusicConfig
 from triptych.domains.music.task import MusicTrainingModule
 from triptych.domains.translation.model import Tokenizers
 from triptych.training.callbacks.ema import AVERAGE
-from triptych.training.finetune.lora import LoRALinear, is_adapter
-from triptych.training.finetune.parts import matches
+from triptych.training.finetune.parts import LoRALinear, is_adapter, matches
 from triptych.training.run.checkpoint import core_weights, read_checkpoint
 
 DOMAINS = ["image", "translation", "music"]

@@ -17,7 +17,7 @@ from triptych.core.models.recurrent import recurrent_layers
 from triptych.core.transformer import TransformerConfig
 from triptych.core.universal import Universal
 from triptych.tools.complexity.measure import model_cost, own_layers, width_and_heads
-from triptych.training.engine.flops import training_flops
+from triptych.training.engine.speed import training_flops
 
 CONFIG = "configs/image/copied-rows.yaml"
 SMALL = ["--model.transformer.n_layers", "1"]

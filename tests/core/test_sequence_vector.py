@@ -11,10 +11,11 @@ from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
 from triptych.core.layers import GELU
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.core.models.encoder_only import EncoderOnly, Pooler
-from triptych.core.models.sequence_vector import (
+from triptych.core.models.encoder_only import (
+    EncoderOnly,
     EncoderReader,
     LastTokenReader,
+    Pooler,
     SequenceTaskModel,
     TaskHead,
 )

@@ -21,7 +21,7 @@ from triptych.core.positions import Rotary
 from triptych.core.transformer import TransformerConfig
 from triptych.core.universal import Halting, Universal
 from triptych.decoding.beam_search import beam_search
-from triptych.decoding.penalty import LengthPenalty
+from triptych.decoding.beams import LengthPenalty
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
 PAD, START, END, V = 0, 1, 2, 11

@@ -12,8 +12,7 @@ from triptych.core.attention.cross import CrossAttention
 from triptych.core.state import DecodingState, Memory, ProjectedMemory, map_tensors
 from triptych.decoding import beam_search as beams
 from triptych.decoding.beam_search import beam_search
-from triptych.decoding.beams import Hypothesis, SearchResult
-from triptych.decoding.penalty import LengthPenalty
+from triptych.decoding.beams import Hypothesis, LengthPenalty, SearchResult
 from triptych.errors import UserError
 
 PENALTIES = [

@@ -11,7 +11,7 @@ import torch
 from table import END, START, Table, V, complete
 
 from triptych.decoding.beam_search import beam_search
-from triptych.decoding.beams import Hypothesis
+from triptych.decoding.beams import Hypothesis, LengthPenalty
 from triptych.decoding.constraints import (
     BEGIN,
     AnyForbids,
@@ -21,7 +21,6 @@ from triptych.decoding.constraints import (
     NoRepeatedNgrams,
     RequiredPhrases,
 )
-from triptych.decoding.penalty import LengthPenalty
 from triptych.decoding.sampling import LogitsConstraint
 
 CPU = torch.device("cpu")

@@ -16,7 +16,7 @@ from gpu import check
 from triptych.core.attention.full import Full
 from triptych.core.attention.relative import Relative
 from triptych.core.transformer import TransformerConfig
-from triptych.training.engine.flops import peak_flops, training_flops
+from triptych.training.engine.speed import peak_flops, training_flops
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "gpu_check"
 TINY = Setting(torch.device("cpu"), tiny=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from triptych.training.loggers.csv import CsvMetrics
+from triptych.training.loggers import CsvMetrics
 
 
 def read(path: Path) -> list[dict[str, str]]:

@@ -15,7 +15,7 @@ from toy_task import ToyTask, toy_run
 
 from triptych.training.callbacks.progress import ShowProgress
 from triptych.training.lightning_fixes import quiet_lightning
-from triptych.training.loggers.csv import RunLogger
+from triptych.training.loggers import RunLogger
 from triptych.training.run import trainer as run_module
 
 

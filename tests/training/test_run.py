@@ -18,7 +18,7 @@ from test_resume import KillAt
 from toy_task import Batch, ToyTask, checkpoint, make_batch, rows, toy_run, validation_loader
 
 from triptych.errors import Diverged, Interrupted, UserError
-from triptych.training.callbacks.signals import StopOnSignal
+from triptych.training.callbacks.checkpointing import StopOnSignal
 from triptych.training.engine import speed as meter_module
 from triptych.training.engine.evaluate import sum_scores
 from triptych.training.engine.optim import Cosine

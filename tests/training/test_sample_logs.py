@@ -159,7 +159,7 @@ def test_both_loggers_hold_the_same_content(
 
 
 def test_a_resumed_run_replaces_its_later_steps(tmp_path: Path) -> None:
-    from triptych.training.loggers.tensorboard import open_tensorboard
+    from triptych.training.loggers import open_tensorboard
 
     first = open_tensorboard(tmp_path, keep_until=0)
     for step in range(1, 6):

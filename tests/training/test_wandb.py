@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 from toy_task import ToyTask, toy_run
 
-from triptych.training.loggers import samples
-from triptych.training.loggers import wandb as module
-from triptych.training.loggers.wandb import WandbMetrics, choose_mode, open_wandb
+from triptych.training import loggers as module
+from triptych.training.loggers import WandbMetrics, choose_mode, open_wandb
 from triptych.training.run import trainer as trainer_module
 from triptych.training.run.settings import LogConfig, RunConfig
 
@@ -45,8 +44,7 @@ class FakeRun:
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     sentences: list[str] = []
-    for place in (module, samples):
-        monkeypatch.setattr(place, "say", sentences.append)
+    monkeypatch.setattr(module, "say", sentences.append)
     return sentences
 
 

@@ -28,10 +28,7 @@ def at_home(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class SettingsFile:
-    """Content of a settings file.
-
-    lines: line of each dotted key, from 1; keys as on the command line, without `init_args`.
-    """
+    """Content of a settings file, and the line from 1 of each dotted key, without `init_args`."""
 
     path: Path
     text: str

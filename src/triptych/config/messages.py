@@ -87,10 +87,7 @@ def is_part(hint: Any) -> bool:
 
 
 def subclass_paths(base: type) -> list[str]:
-    """Return the dotted paths of the concrete kinds of a part, from the package that declares it.
-
-    Imports every module of that package.
-    """
+    """Return the dotted paths of the concrete kinds of a part in its package, all imported."""
     package = importlib.import_module(base.__module__.rpartition(".")[0] or base.__module__)
     for module in pkgutil.iter_modules(getattr(package, "__path__", [])):
         importlib.import_module(f"{package.__name__}.{module.name}")

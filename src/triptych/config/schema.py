@@ -92,8 +92,8 @@ def from_plain(cls: type[Config], plain: Any, *, where: str = "the settings") ->
     """Return the settings dataclass `cls` from the result of `to_plain` or a similar mapping.
 
     Missing keys take their defaults. Classes of parts are imported only from Triptych, from the
-    package of `cls` and from modules that are imported already, because the mapping may come from a
-    foreign checkpoint. where: beginning of the sentence of a UserError.
+    package of `cls` and from modules imported already: the mapping may be of a foreign checkpoint.
+    where: beginning of the sentence of a UserError.
     """
     _check_packages(cls, plain, {"triptych", cls.__module__.partition(".")[0]}, where)
     parser = _plain_parser(cls)  # type: ignore[arg-type]  # a class has a hash
@@ -113,10 +113,9 @@ def _plain_parser(cls: Hashable) -> jsonargparse.ArgumentParser:
 def build(
     cls: type[Config], values: jsonargparse.Namespace, *, locate: messages.Locate, key: str = ""
 ) -> Config:
-    """Return the dataclass `cls` from parsed values, inner parts first.
+    """Return the dataclass `cls`, at a dotted key, from parsed values, inner parts first.
 
-    key: of `cls` in the settings, dotted. locate: gives the location of a key. Raises UserError
-    where `__post_init__` raises ValueError and where a value must not be null.
+    Raises UserError where `__post_init__` raises ValueError and where a value must not be null.
     """
     hints = get_type_hints(cls)
     arguments = {}
@@ -206,8 +205,7 @@ def hide_group_options(parser: jsonargparse.ArgumentParser) -> None:
 def prefer_int(parser: jsonargparse.ArgumentParser) -> None:
     """Parse `1` as an int for options of int or float, whatever order their type has.
 
-    `typing` caches types that compare equal, so that `int | float` of one library may come out as
-    the `float | int` of another, and jsonargparse tries types in order.
+    `typing` caches equal types, so that `int | float` may come out as another `float | int`.
     """
     for action, hint in messages.typed_actions(parser):
         hints = get_args(hint)

@@ -72,8 +72,8 @@ class Head(nn.Module, ABC):
     def sample(self, parameters: Tensor, category: Sampler, logistic: Sampler) -> Tensor:
         """One value per position.
 
-        category: samples from logits [..., V] -> int64 [...]. logistic: samples from the standard
-        logistic distribution, in the shape and dtype of its argument.
+        category: samples from logits [..., V] -> int64 [...]; logistic: from the standard logistic
+        distribution, in the shape and dtype of its argument.
         """
 
 
@@ -260,10 +260,7 @@ class MixtureOfLogisticsHead(Head):
         return level.to(at_least_float32(like).dtype) * (2 / (self.levels - 1)) - 1
 
     def _mean(self, channel: int, means: Tensor, coefficients: Tensor, value: Tensor) -> Tensor:
-        """The channel's mean given the pixel's earlier channels: [..., M].
-
-        value [..., >= channel, 1]: the earlier channels in [-1, 1].
-        """
+        """Mean of a channel given the earlier ones, [..., >= channel, 1] in [-1, 1]: [..., M]."""
         first = channel * (channel - 1) // 2
         earlier = coefficients[..., first : first + channel, :] * value[..., :channel, :]
         return means[..., channel, :] + earlier.sum(-2)

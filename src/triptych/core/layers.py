@@ -103,18 +103,10 @@ class SwiGLU(FeedForwardConfig):
 
 
 class FeedForward(nn.Module):
-    """fc2(activation(fc1(x))), or gated and without biases fc2(activation(gate(x)) * fc1(x)).
-
-    forward: [..., D] -> [..., D].
-    """
+    """fc2(activation(fc1(x))), or gated, without biases, fc2(activation(gate(x)) * fc1(x))."""
 
     def __init__(
-        self,
-        d_model: int,
-        d_ff: int,
-        activation: Callable[[Tensor], Tensor],
-        *,
-        gated: bool = False,
+        self, d_model: int, d_ff: int, activation: Callable[[Tensor], Tensor], gated: bool = False
     ) -> None:
         super().__init__()
         self.gate = nn.Linear(d_model, d_ff, bias=False) if gated else None

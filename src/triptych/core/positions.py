@@ -76,8 +76,7 @@ def raster(shape: tuple[int, ...]) -> GenerationOrder:
 def blocks(shape: tuple[int, ...], block_height: int, block_width: int) -> GenerationOrder:
     """Blocks in raster order, raster order inside a block (Parmar et al. 2018, section 3.3).
 
-    Block sizes are in pixels, so the channels of a pixel stay together. Blocks at the right and
-    the lower edge end with the image.
+    Sizes are in pixels; blocks at the right and the lower edge end with the image.
     """
     height, width, channels = grid_shape(shape)
     cells = product(range(height), range(width), range(channels))
@@ -93,8 +92,7 @@ class PositionConfig(ABC):
     def build(self, d_model: int, order: GenerationOrder) -> nn.Module:
         """Make the module whose vectors are added to the inputs: index int64 [...] -> [..., D].
 
-        order: the coordinates of every position; its length is the longest sequence. The vectors
-        may have any floating dtype, which the model converts to its own.
+        order: the coordinates of every position; its length is the longest sequence.
         """
 
     def build_rotary(self, d_head: int) -> RotaryEmbedding | None:
@@ -147,8 +145,7 @@ class Metrical(PositionConfig):
 class Rotary(PositionConfig):
     """Rotation of queries and keys by their position (Su et al. 2021, 2104.09864).
 
-    Cannot be combined with relative or pitch-time attention, whose biases would read rotated
-    queries: building such a model raises ValueError.
+    Relative biases would read rotated queries: building such a model raises ValueError.
     """
 
     base: float = 10000.0
@@ -230,8 +227,7 @@ class AxialEmbedding(nn.Module):
 class MetricalEmbedding(nn.Module):
     """The sum of a learned vector of (index // divide) % modulo for each cycle.
 
-    For chorales as one sequence of four voices, (1, 4) is the voice of a token and (4, 16) its
-    sixteenth in a bar of 16.
+    For chorales of four voices in turn, (1, 4) is the voice and (4, 16) the sixteenth in a bar.
     """
 
     def __init__(self, d_model: int, cycles: Sequence[tuple[int, int]]) -> None:
@@ -310,18 +306,14 @@ def angles(index: Tensor, width: int, base: float) -> Tensor:
 
 
 def exact(index: Tensor) -> Tensor:
-    """Positions in float64: a float32 angle at position 10,000 has lost three digits.
-
-    In float32 on MPS devices, which have no float64.
-    """
+    """Positions in float64 (float32 on MPS): float32 angles at 10,000 have lost three digits."""
     return index.to(torch.float32 if index.device.type == "mps" else torch.float64)
 
 
 def sinusoidal_init(extent: int, width: int) -> Tensor:
     """Sinusoids of positions 0..extent-1 with a mean square of 1: [extent, width].
 
-    As in Vaswani et al. 2017, section 3.5, but with wavelengths from four positions to twice the
-    extent: longer ones hardly differ between two positions.
+    As in Vaswani et al. 2017, 3.5, with wavelengths from four positions to twice the extent.
     """
     n = -(-width // 2)
     frequency = torch.logspace(math.log2(math.pi / extent), math.log2(math.pi / 2), n, base=2.0)

@@ -40,10 +40,7 @@ class ProjectedMemory:
 
 @dataclass(frozen=True)
 class DecodingState(Generic[Own]):
-    """Everything that a model keeps between the steps of decoding, as tensors of fixed shapes.
-
-    `layers` and `own` have a row per hypothesis, `memory` has one per source.
-    """
+    """What a model keeps between steps, in fixed shapes. `memory` has a row per source."""
 
     layers: list[LayerCache]
     """Cache of the self-attention of each layer."""
@@ -53,10 +50,7 @@ class DecodingState(Generic[Own]):
     """What the model keeps beside its layers: a dataclass of tensors, or None."""
 
     def select(self, rows: Tensor, memory_rows: Tensor | None = None) -> DecodingState[Own]:
-        """A copy of these rows int64 [n], and of `memory_rows` of the memory.
-
-        Without memory_rows the memory is shared, not copied.
-        """
+        """A copy of rows int64 [n], and of memory_rows of the memory, else shared."""
 
         def of_rows(tensor: Tensor) -> Tensor:
             return tensor.index_select(0, rows)

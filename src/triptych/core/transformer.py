@@ -49,8 +49,7 @@ class Depth(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """x [B, L, D] at positions int64 [L] -> the output of the last layer, [B, L, D].
 
-        Also returns a loss of each position besides that of the predictions, in nats [B, L]; None
-        for none.
+        Also a loss of each position besides that of the predictions, in nats [B, L]; None for none.
         """
         for layer in layers:
             x = layer(x)
@@ -104,16 +103,14 @@ class TransformerConfig(Checked):
     feed_forward: FeedForwardConfig = field(default_factory=GELU)
     """Feed-forward layer, by class path and settings: ReLU, GELU or SwiGLU, with its d_ff."""
     positions: PositionConfig = field(default_factory=Sinusoidal)
-    """Position encoding, by class path and settings: Sinusoidal, Learned, Axial, Metrical,
-    Rotary or NoPositions."""
+    """Positions, by class path: Sinusoidal, Learned, Axial, Metrical, Rotary or NoPositions."""
     attention: AttentionConfig = field(default_factory=Full)
     """Self-attention variant, by class path and settings."""
     second_attention: AttentionConfig | None = None
     """Variant of the second, fourth, ... layer of a decoder that alternates two variants, by class
     path and settings; null for the same one in all layers."""
     depth: DepthConfig = field(default_factory=Layers)
-    """Blocks of the layers, by class path and settings: Layers, one for each, or Universal, one for
-    all."""
+    """Blocks of the layers, by class path: Layers, one for each, or Universal, one for all."""
     activation_checkpointing: bool = False
     """Compute each block again in the backward pass: less memory, about a third more time."""
 
@@ -155,12 +152,9 @@ class Block(nn.Module):
             return Residual(config.norm.build(d_model), config.norm_position, config.dropout)
 
         self.variant = attention
+        rotary = config.positions.build_rotary(head_width(d_model, n_heads))
         self.attention = attention.build(
-            d_model,
-            n_heads,
-            pattern,
-            dropout=config.attention_dropout,
-            rotary=config.positions.build_rotary(head_width(d_model, n_heads)),
+            d_model, n_heads, pattern, dropout=config.attention_dropout, rotary=rotary
         )
         # Built here, because the order of the random numbers decides the weights of a seed.
         feed_forward = config.feed_forward.build(d_model)
@@ -179,10 +173,7 @@ class Block(nn.Module):
         cache: LayerCache | None = None,
         memory: ProjectedMemory | None = None,
     ) -> Tensor:
-        """x [B, L, D] -> [B, L, D]; cache: of the attention, filled where given.
-
-        memory: of `project_memory`; None for that of the context.
-        """
+        """x [B, L, D] -> [B, L, D]; cache: filled where given; memory: None for the context's."""
         memory = self.project_memory(context) if memory is None else memory
         return self._sublayers(x, lambda y: self.attention(y, context, cache), memory)
 
@@ -213,21 +204,15 @@ class Block(nn.Module):
 class Stack(nn.Module):
     """Layers one after another, then a final norm; trains on whole sequences, decodes step by step.
 
-    shape: as in `AttentionConfig.mask_pattern`. Only a causal stack decodes. Raises ValueError for
-    rotary positions with an attention that has a relative bias, and for an attention that cannot
-    read both ways in a stack that does.
+    shape: as in `AttentionConfig.mask_pattern`. Raises ValueError for rotary positions with a
+    relative bias, and for an attention that cannot read both ways in a stack that does.
     """
 
     auxiliary_loss: Tensor | None = None
     """Loss of `Depth` in the last pass of training. `take_auxiliary_loss` reads and removes it."""
 
     def __init__(
-        self,
-        config: TransformerConfig,
-        shape: tuple[int, ...],
-        *,
-        causal: bool,
-        cross: bool = False,
+        self, config: TransformerConfig, shape: tuple[int, ...], causal: bool, cross: bool = False
     ) -> None:
         super().__init__()
         variants = [config.attention]
@@ -301,10 +286,9 @@ class Stack(nn.Module):
         *,
         lookahead: int = 0,
     ) -> DecodingState[None]:
-        """Storage to decode at most `max_length` positions, with a cache for each layer.
+        """Storage to decode at most `max_length` positions; the context's memory is projected here.
 
-        The memory of the context is projected here, once for each block. lookahead: as in
-        `MultiHeadAttention.init_cache`.
+        lookahead: as in `MultiHeadAttention.init_cache`.
         """
         layers = [block.attention.init_cache(batch, max_length, lookahead) for block in self.layers]
         return DecodingState(layers, [block.project_memory(context) for block in self.blocks], None)
@@ -325,10 +309,7 @@ class Stack(nn.Module):
         return x
 
     def step_context(self, positions: Tensor, state: DecodingState[Any]) -> StepContext:
-        """Context of a step at P consecutive positions int64 [..., P], for all blocks.
-
-        It is valid for steps with this very state, not for another view of it.
-        """
+        """Context at positions int64 [..., P] for all blocks, valid with this very state."""
         own, *others = (
             layer.step_context(positions, of_layer)
             for layer, of_layer in zip(self.of_variants, state.layers, strict=False)

@@ -46,10 +46,10 @@ class AdaptiveDepth(nn.Module):
     """At most T steps; a position halts where its halting probabilities reach the threshold.
 
     Halting probability: a sigmoid of one linear unit of the state (Graves 2016, section 2). Steps
-    n = 1..N - 1 of a position have their probabilities as weights and step N has the remainder R,
-    so that the weights add up to 1; step T is the last. The output is the mean of the states under
-    the weights. A position that has halted keeps its state, which other positions go on reading.
-    All steps are computed at all positions, so that none waits for the device.
+    n = 1..N - 1 of a position have their probabilities as weights and step N, T at most, the
+    remainder R, so that they add up to 1. The output is the mean of the states under the weights.
+    A position that has halted keeps its state, which others go on reading: all steps are computed
+    at all positions, so that none waits for the device.
     """
 
     def __init__(self, d_model: int, threshold: float) -> None:
@@ -116,8 +116,7 @@ class Universal(DepthConfig):
     """
 
     halting: Halting | None = None
-    """Adaptive halting of each position, after at most n_layers steps; null for n_layers steps at
-    every position."""
+    """Adaptive halting of each position, after at most n_layers steps; null for all n_layers."""
 
     one_block = True
 

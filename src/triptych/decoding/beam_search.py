@@ -11,10 +11,9 @@ from torch import Tensor
 from triptych.core.heads import at_least_float32
 from triptych.core.models.base import AutoregressiveModel
 from triptych.core.state import DecodingState, tensors_of
-from triptych.decoding.beams import Beams, Margins, SearchResult, SearchSettings
+from triptych.decoding.beams import Beams, LengthPenalty, Margins, SearchResult, SearchSettings
 from triptych.decoding.constraints import RequiredPhrases
 from triptych.decoding.generate import CHECK_INTERVAL, MIN_DROP_SHARE
-from triptych.decoding.penalty import LengthPenalty
 from triptych.decoding.sampling import LogitsConstraint
 
 
@@ -54,8 +53,12 @@ def beam_search(
     """
     device = tensors_of(state)[0].device
     batch, longest = len(max_lengths), max(max_lengths)
-    sizes = {"beam": beam, "n_best": n_best, "banks": 1 if required is None else required.n_banks}
-    settings = SearchSettings.build(penalty or LengthPenalty(), longest, device, end=end, **sizes)
+    dtype = torch.float32 if device.type == "mps" else torch.float64  # MPS has no float64
+    # Each length by itself: the vectorised power rounds differently.
+    divisors = list(map(penalty or LengthPenalty(), torch.arange(longest + 1)))
+    n_banks = 1 if required is None else required.n_banks
+    divisor = torch.stack(divisors).to(device, dtype)  # [L + 1]
+    settings = SearchSettings(beam, n_best, end, divisor, n_banks)
     width = settings.width
     beams, margins = Beams.start(settings, max_lengths), Margins(settings, batch)
     results: dict[int, SearchResult] = {}
@@ -132,8 +135,7 @@ def _best_of_banks(
     """As `_best_candidates`, for each bank: 3 x [R, banks, C].
 
     log_p [R, W], next_log_p [R W, V]. tokens [S] and after [R W, S + 1]: the bank of an extension
-    by each of these tokens, and last of one by any other. An extension by the end token exists in
-    the first bank alone.
+    by each of these tokens, and last of one by any other. Only the first bank may end.
     """
     n_rows, width = log_p.shape
     best = 2 * settings.beam + 1

@@ -1,17 +1,60 @@
-"""The hypotheses of a beam search as tensors, the decisions of a step, and how close they were."""
+"""The hypotheses of a beam search as tensors, their length penalty, and decisions with margins."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from triptych.core.state import map_tensors
-from triptych.decoding.penalty import LengthPenalty
+from triptych.errors import UserError
+
+
+@dataclass(frozen=True)
+class LengthPenalty:
+    """Divisor of a hypothesis's log p, by its length in tokens with the end token.
+
+    none: 1. average: length. gnmt: ((5 + length) / 6) ** alpha (Wu et al. 2016, equation 14 without
+    the coverage term; Vaswani et al. 2017 use alpha 0.6).
+    """
+
+    name: Literal["none", "average", "gnmt"] = "gnmt"
+    """Formula."""
+    alpha: float = 0.6
+    """Exponent of `gnmt`, at least 0."""
+
+    @classmethod
+    def parse(cls, text: str) -> LengthPenalty:
+        """The penalty of an option: 0 or none, 1 or average, gnmt:ALPHA; else UserError."""
+        if text in ("0", "none"):
+            return cls("none")
+        if text in ("1", "average"):
+            return cls("average")
+        name, _, alpha = text.partition(":")
+        with suppress(ValueError):
+            if name == "gnmt" and 0 <= float(alpha) < math.inf:
+                return cls("gnmt", float(alpha))
+        raise UserError(
+            "length_penalty must be 0 (none), 1 (average) or gnmt:ALPHA with ALPHA at least 0, "
+            f"such as gnmt:0.6, got {text}"
+        )
+
+    def __str__(self) -> str:
+        return f"gnmt:{self.alpha:g}" if self.name == "gnmt" else self.name
+
+    def __call__(self, length: Tensor) -> Tensor:
+        """The divisor at each length, float64, at least 1, not decreasing in the length."""
+        if self.name == "average":
+            return length.double()
+        if self.name == "gnmt":
+            return ((5 + length.double()) / 6) ** self.alpha
+        return torch.ones_like(length, dtype=torch.float64)
 
 
 @dataclass(frozen=True)
@@ -53,23 +96,12 @@ class SearchSettings:
     penalty: Tensor
     """Length penalty at 0, 1, ..., L tokens, on the device: [L + 1]."""
     banks: int = 1
-    """Groups of hypotheses that compete with their own group alone, see `RequiredPhrases`. Those of
-    the first one may end."""
+    """Groups, see `RequiredPhrases`, that compete within themselves; those of the first may end."""
 
     @property
     def width(self) -> int:
         """Open hypotheses of a row, the W of the shapes."""
         return self.beam * self.banks
-
-    @classmethod
-    def build(
-        cls, penalty: LengthPenalty, longest: int, device: torch.device, **sizes: int
-    ) -> SearchSettings:
-        """Settings of a search of at most `longest` tokens. MPS has no float64."""
-        dtype = torch.float32 if device.type == "mps" else torch.float64
-        # Each length by itself: the vectorised power rounds differently.
-        table = torch.stack([penalty(length) for length in torch.arange(longest + 1)])
-        return cls(penalty=table.to(device, dtype), **sizes)
 
 
 class Ranked(NamedTuple):
@@ -218,11 +250,7 @@ def path(tokens: Sequence[int], parents: Sequence[int], node: int) -> list[int]:
 
 
 class Margins:
-    """Smallest margin of the decisions about each row, observed from outside the `Beams`.
-
-    A margin is a difference in log p per token between two candidates that a decision compared, in
-    nats. n_rows: of the batch.
-    """
+    """Smallest margin of the decisions about each of n_rows rows, see `SearchResult.margin`."""
 
     def __init__(self, settings: SearchSettings, n_rows: int) -> None:
         self.settings = settings
@@ -252,10 +280,7 @@ class Margins:
         self.of_steps.scatter_reduce_(0, beams.row, margin, "amin")
 
     def results(self, ranked: Mapping[int, Ranked]) -> dict[int, SearchResult]:
-        """The results of rows, whose margins have the order of the result too.
-
-        Waits for the device.
-        """
+        """The results of rows, by whose order margins shrink too. Waits for the device."""
         n_best, of_steps = self.settings.n_best, self.of_steps.tolist()
         results = {}
         for row, (length, finished, unfinished) in ranked.items():

@@ -16,8 +16,7 @@ from triptych.decoding.sampling import LogitsConstraint
 class ByPriority:
     """Forbids a token where any of several constraints does, as long as a token is left.
 
-    constraints: the most important one first, which never yields. A later one that would leave a
-    row without any token does not apply to that row at that position.
+    The first one never yields; a later one that would leave a row no token does not apply there.
     """
 
     def __init__(self, constraints: Sequence[LogitsConstraint]) -> None:
@@ -42,10 +41,7 @@ class AnyForbids:
 
 
 class Forbidden:
-    """Forbids the same tokens everywhere.
-
-    vocabulary: number of tokens. device: of the values, where it is known before the first step.
-    """
+    """Forbids the same tokens everywhere; device: of the values, where it is known before."""
 
     def __init__(
         self, tokens: Sequence[int], vocabulary: int, device: torch.device | str = "cpu"
@@ -159,10 +155,7 @@ class RequiredPhrases:
         """Possible numbers of tokens that are lacking, from 0 on."""
 
     def __call__(self, values: Tensor) -> Tensor:
-        """Tokens lacking after each of `tokens`, and last after any other: int64 [B, S + 1].
-
-        values: tokens so far, int64 [B, t].
-        """
+        """Tokens lacking after values [B, t] and each of `tokens`, last any other: [B, S + 1]."""
         batch, count = len(values), len(self.tokens)
         begin = values.new_full((batch, 1), BEGIN)
         before = torch.cat([begin, values], dim=1).unsqueeze(1)  # [B, 1, 1 + t]

@@ -40,9 +40,7 @@ class CompiledSteps:
 
     def __init__(self, model: AutoregressiveModel) -> None:
         self.model = model
-        self._steps: dict[
-            tuple[torch.Size, ...], tuple[DecodingState[Any], Callable[..., Tensor]]
-        ] = {}
+        self._steps: dict[Any, tuple[DecodingState[Any], Callable[..., Tensor]]] = {}
 
     def load(self, state: DecodingState[Any]) -> tuple[DecodingState[Any], Callable[..., Tensor]]:
         """The kept state of this shape with the contents of a new one, and the step over it."""
@@ -59,10 +57,7 @@ class CompiledSteps:
 
 
 class StaticStep(nn.Module):
-    """The step of a model with the tensors of its state as buffers, for torch.compile.
-
-    CUDA graphs are skipped where a step writes into a tensor that is no buffer of the module.
-    """
+    """A step with its state as buffers, without which torch.compile makes no CUDA graph of it."""
 
     def __init__(self, model: AutoregressiveModel, state: DecodingState[Any]) -> None:
         super().__init__()
@@ -90,10 +85,9 @@ SMALL_STEP = 2**25
 
 @contextmanager
 def threads_of_steps(model: nn.Module, rows: int) -> Iterator[None]:
-    """Use one CPU thread for steps of `rows` positions, if they are small; then as many as before.
+    """Use one CPU thread, until the block ends, for steps of `rows` positions that are small.
 
-    The threads of a small step wait for each other longer than they compute, and much longer where
-    other programs use the processor.
+    Threads of a small step wait longer than they compute, and most where other programs run.
     """
     parameters = list(model.parameters())
     before = torch.get_num_threads()

@@ -25,10 +25,7 @@ slot in a view takes time on the device."""
 
 
 def on_model(model: AutoregressiveModel, request: SampleRequest) -> SampleRequest:
-    """The request with the generator of its seed, and compiled steps where it asks for them.
-
-    Both are kept over the calls of `generate` for all parts of the result.
-    """
+    """The request with the generator of its seed and compiled steps, kept over all of its parts."""
     compiled = request.compiled
     generator = request.generator_on(next(model.parameters()).device)
     if compiled is None and request.compile:
@@ -106,8 +103,7 @@ def generate(model: AutoregressiveModel, request: SampleRequest) -> Tensor:
 class StepRunner:
     """Runs the steps of a model: its state, views of the filled part, and the unfinished rows.
 
-    Compiled steps read the whole state. With a draft a step reads `lookahead` drafted values after
-    the sampled one.
+    Compiled steps read the whole state. A draft adds `lookahead` values to a step.
     """
 
     def __init__(self, model: AutoregressiveModel, request: SampleRequest) -> None:

@@ -20,10 +20,7 @@ MIN_EFFECTIVE_SHARE = 0.5
 
 
 def _with_known(model: AutoregressiveModel, request: SampleRequest) -> tuple[SampleRequest, Given]:
-    """The request as `on_model` completes it, and its known values.
-
-    Raises ValueError for what neither `particle_filter` nor `resample` can do.
-    """
+    """The completed request and its known values; ValueError for what no function here can do."""
     request = on_model(model, request)
     temperature = request.sampling.temperature
     if request.given is None:

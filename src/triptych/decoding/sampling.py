@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypedDict
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -206,21 +206,12 @@ class SampleRequest:
     from the same generator, faster where the drafts are good."""
 
     @classmethod
-    def of(
-        cls,
-        count: int = 1,
-        *,
-        seed: int = 0,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        compile: bool = False,
-        progress: Progress | None = None,
-    ) -> SampleRequest:
+    def of(cls, count: int = 1, **options: Unpack[SampleKeywords]) -> SampleRequest:
         """The request of a call with `SampleKeywords`; UserError for less than one sample."""
         check_count(count)
-        sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
-        return cls(count, sampling=sampling, seed=seed, compile=compile, progress=progress)
+        others: dict[str, Any] = {"seed": 0, **options}
+        filters = {f.name: others.pop(f.name) for f in fields(Sampling) if f.name in others}
+        return cls(count, sampling=Sampling(**filters), **others)
 
     def generator_on(self, device: torch.device) -> torch.Generator | None:
         """The generator, or a new one from the seed; None for the generator of torch."""

@@ -28,10 +28,7 @@ PREFERRED_FONTS = (
 
 
 def new_figure(width: float, height: float, title: str = "", *, fitted: bool = True) -> Figure:
-    """Return an empty figure of this size in inches.
-
-    fitted: place the panels by the size of their labels, which moves those of an animation.
-    """
+    """Return an empty figure in inches; fitted: panels move with labels, unwanted in animations."""
     from matplotlib.figure import Figure
 
     layout: Any = "constrained" if fitted else None

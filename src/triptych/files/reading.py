@@ -31,9 +31,8 @@ def read_in_order(
 ) -> Generator[Result, None, None]:
     """Yield read(item) for each item, in order; the number of processes changes nothing else.
 
-    This process reads alone at first. If files are left after ALONE_SECONDS, the other ones are
-    read by a process for each available core. An exception of `read` is raised in its turn. The
-    workers end with the iteration, also where it is given up.
+    This process reads alone for ALONE_SECONDS, then a process for each available core does. An
+    exception of `read` is raised in its turn. The workers end with the iteration, however it ends.
 
     read: function of a module, or a partial of one, whose items and results can be pickled. count:
     number of items. what: name of the items for the display.

@@ -33,10 +33,9 @@ class _RawFile(io.FileIO):
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a temporary file for writing that replaces `path` when the block ends.
+    """Open a temporary file, in a folder that is made, which replaces `path` when the block ends.
 
-    The content is on disk before the rename. An exception in the block deletes the temporary file
-    and leaves `path` unchanged. The folder is created if missing. Raises OSError.
+    The content is on disk before the rename. An exception leaves `path` unchanged. Raises OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # In the same folder, since a rename is atomic only inside one file system.

@@ -50,10 +50,9 @@ def split_in_name(name: str) -> str | None:
 
 
 def split_by_hash(key: bytes, shares: Mapping[str, float]) -> str:
-    """Return the split of an item: a function of its content alone.
+    """Return the split of an item, by its content alone: new items move no other one.
 
-    Equal keys are in one split, and new items move no other item. shares: split -> share of the
-    items, 0 to 1, in a fixed order; the remaining items are in the split train.
+    shares: split -> share of the items, 0 to 1, in a fixed order; the others are in train.
     """
     return split_at(hash_position(key), shares)
 

@@ -67,13 +67,9 @@ def training_batches(
     if not count:
         longer = f", all {len(examples):,} longer than {max_length} tokens" if examples else ""
         raise UserError(f"no training example is left{longer} (data.max_length)")
+    whole = plan_parts(len(examples), plan, seed=seed)
     return ResumableLoader(
-        count,
-        plan_parts(len(examples), plan, seed=seed),
-        examples.batch,
-        seed=seed,
-        name="the training split",
-        n_parts=len(every),
+        count, whole, examples.batch, seed=seed, name="the training split", n_parts=len(every)
     )
 
 
@@ -91,12 +87,12 @@ def plan_batches(
     """Group examples into batches with little padding on every side; return their numbers.
 
     Examples are sorted by the length of their longer side, which fills the batch, and within one
-    length by the difference of both sides, in alternating direction, so that neighbours differ
-    little in either. Sorting by target and then source, as is usual, pads about twice as much.
+    length by the difference of both sides, in alternating direction. Sorting by target and then
+    source, as is usual, pads about twice as much.
 
-    sizes: lengths in tokens, [N, sides]. max_tokens: maximum size of a batch in tokens, padding
-    included, on either side; a longer example is a batch of its own. generator: shuffles examples
-    of equal lengths and the order of the batches; None keeps the sorted order.
+    sizes: lengths in tokens, [N, sides]. max_tokens: of a batch, padding included, on either side;
+    a longer example is a batch of its own. generator: shuffles examples of equal lengths and the
+    batches; None keeps the sorted order.
     """
     order = np.arange(len(sizes))
     if generator is not None:

@@ -1,7 +1,4 @@
-"""Tokenizers of bytes: byte pairs, characters and words.
-
-What is in the vocabulary decodes to exactly the text that it came from, in any script.
-"""
+"""Tokenizers of bytes, pairs of them, characters and words, which give back text of any script."""
 
 from __future__ import annotations
 

@@ -137,12 +137,12 @@ def _flat(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
 def read_columns(
     path: Path, columns: Sequence[str] = (), *, header: bool = True, filled: bool = False
 ) -> Iterator[Row]:
-    """Yield the cells of some columns of a table row by row, all for none.
+    """Yield the cells of some columns, or of all, of a table row by row.
 
-    columns: names in the first row, or #1, #2, ... header: whether the first row has names and is
-    no text. filled: whether a row needs text in all of these cells. A row without it, or with
-    another number of cells than the first one, is left out; a message counts these rows. Raises
-    UserError for a missing column, and where half of the rows are left out or more.
+    columns: names in the first row, or #1, #2, ... header: whether the first row has names.
+    filled: whether a row needs text in all of these cells. A row without it, or with another number
+    of cells than the first one, is left out; a message counts these rows. Raises UserError for a
+    missing column, and where half of the rows are left out or more.
     """
     rows = read_table(path)
     first = next(rows, Row([], ""))

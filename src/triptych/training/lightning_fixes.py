@@ -58,8 +58,7 @@ def quiet_lightning() -> None:
 def unscale_before_clipping(optimizer: torch.optim.Optimizer) -> None:
     """Let the gradient scaler unscale fp16 gradients before they are clipped.
 
-    Lightning refuses to clip the gradients of a fused optimiser in fp16, which unscales them in its
-    step. Without this flag the scaler does it before.
+    Lightning refuses to clip those of a fused optimiser, which unscales them in its step.
     """
     optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]
 
@@ -78,17 +77,15 @@ def log_for_callbacks(module: pl.LightningModule, values: dict[str, float]) -> N
 def end_after_batch(trainer: pl.Trainer, wanted: bool) -> None:
     """Make Lightning raise SIGTERMException after the current batch, or not.
 
-    Its public flag `should_stop` adds a validation, and an exception of a callback comes before the
-    last step is logged.
+    Its flag `should_stop` adds a validation, and an exception comes before the last step is logged.
     """
     trainer._signal_connector.received_sigterm = wanted
 
 
 def take_signals_back(numbers: Iterable[int], handler: Callable[..., None]) -> None:
-    """Make a function the only handler of these signals, after Lightning has put its own around it.
+    """Make a function the only handler of signals, which Lightning has wrapped with its own.
 
-    Lightning's handler of SIGTERM ends the run after the current batch, which may be in the middle
-    of an update, and kills the other ranks.
+    Lightning's ends the run after the current batch, also within an update, and kills the ranks.
     """
     for number in numbers:
         signal.signal(number, handler)
@@ -97,8 +94,7 @@ def take_signals_back(numbers: Iterable[int], handler: Callable[..., None]) -> N
 def settle_epoch(loops: dict[str, Any]) -> None:
     """Set the batch count of a completed epoch to 0 in the state of Lightning's loops, in place.
 
-    Resumed from the end of an epoch, Lightning continues the batch count of the old epoch, which
-    shifts accumulation and validation.
+    Resumed there, Lightning goes on with the old count, which shifts accumulation and validation.
     """
     epoch, batch = loops["epoch_progress"]["current"], loops["epoch_loop.batch_progress"]
     if epoch["completed"] == epoch["ready"] > 0 and batch["is_last_batch"]:
@@ -129,8 +125,7 @@ def validation_may_follow(trainer: pl.Trainer) -> bool:
 class AtomicCheckpointIO(TorchCheckpointIO):
     """Atomic writing of checkpoints: a killed process leaves the former file or the new one.
 
-    Lightning's TorchCheckpointIO writes through a temporary folder, which may be on another file
-    system, and loses a checkpoint silently if the folder cannot be written.
+    Lightning's goes through a temporary folder, and loses a checkpoint silently if that is full.
     """
 
     def save_checkpoint(
@@ -178,10 +173,9 @@ def profiler_of(wanted: Profiler | str | None, folder: Path) -> Profiler | str |
 
 
 def start_processes(trainer: pl.Trainer) -> None:
-    """Start the processes that Lightning has to start, and connect all ranks.
+    """Start the processes that Lightning has to start, once, and connect all ranks.
 
-    Lightning does so in `fit`; here it happens before the data are read, so that rank 0 can decide
-    for all. Nothing happens with one process, or a second time.
+    Lightning does so in `fit`; here it is before the data are read, so that rank 0 can decide.
     """
     strategy = trainer.strategy
     if isinstance(strategy, DDPStrategy):
@@ -197,7 +191,6 @@ def start_processes(trainer: pl.Trainer) -> None:
 def copies_this_process(trainer: pl.Trainer) -> bool:
     """Return whether the training would run in copies of this process (fork or spawn).
 
-    The state of a child process is lost to the process that started the run. Names of strategies
-    leave out DDPStrategy(start_method="spawn"), and nothing public says how processes start.
+    Their state is lost to the process that started the run; nothing public says how they start.
     """
     return isinstance(trainer.strategy.launcher, _MultiProcessingLauncher)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from dataclass_rules import changeable_dataclasses, names_of_many_defaults, positional_options
 
-from triptych.core.models.sequence_vector import SequenceTaskModel
+from triptych.core.models.encoder_only import SequenceTaskModel
 from triptych.domains.language.metrics import simple_accuracies, words_of
 from triptych.domains.language.model import CLS, SEP, ModelConfig, Vocabulary
 from triptych.domains.language.sources import Labelled, TabSeparated, filled

@@ -11,7 +11,7 @@ import triptych
 from triptych.domains.translation.kept import PIECES, Aligned, Masked
 from triptych.errors import UserError
 from triptych.text.byte_level import BytePairs, Characters
-from triptych.text.readable import in_usual_case, readable
+from triptych.text.tokenizer import in_usual_case, readable
 from triptych.text.word_piece import WordPiece
 
 ASCII = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ .,'\"-"

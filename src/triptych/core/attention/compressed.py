@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from einops import rearrange
@@ -15,7 +16,6 @@ from triptych.core.attention.backends import tiled
 from triptych.core.attention.backends.dispatch import attend_by_sdpa, attention_weights
 from triptych.core.attention.mask import CacheLayout, MaskPattern, count_pairs
 from triptych.core.attention.multihead import AttentionConfig, MultiHeadAttention
-from triptych.core.positions import RotaryEmbedding
 from triptych.core.state import NO_CONTEXT, ForwardContext, LayerCache, StepContext
 from triptych.types import PositiveInt
 
@@ -27,8 +27,7 @@ class Compressed(AttentionConfig):
     A convolution of width and stride `stride` makes them from the projected keys and values, each
     head with kernels of its own. A query sees a compressed block if it is not before the block's
     last position, and the keys of its own incomplete block as they are. The paper does not say
-    what the positions before the first complete block see; here each query sees all of its past.
-    Causal only.
+    what positions before the first complete block see; here a query sees all its past. Causal.
     """
 
     causal_only = True
@@ -40,25 +39,18 @@ class Compressed(AttentionConfig):
         return CompressedPattern(self.stride)
 
     def build(
-        self,
-        d_model: int,
-        n_heads: int,
-        pattern: MaskPattern,
-        *,
-        dropout: float = 0.0,
-        rotary: RotaryEmbedding | None = None,
+        self, d_model: int, n_heads: int, pattern: MaskPattern, **options: Any
     ) -> MultiHeadAttention:
-        if rotary is not None:
+        if options.pop("rotary", None) is not None:
             raise ValueError("Compressed attention cannot be combined with rotary positions")
         assert isinstance(pattern, CompressedPattern)
-        return CompressedAttention(d_model, n_heads, pattern, dropout=dropout)
+        return CompressedAttention(d_model, n_heads, pattern, **options)
 
 
 class CompressedPattern(MaskPattern):
     """All of the past: complete blocks of `stride` positions, and positions after the last one.
 
-    `visible` says which positions a query reads, in either form; the other two methods say which
-    keys it sees. The cache keeps the keys of the last `stride` positions as they are.
+    `visible` says which positions a query reads, the other two methods which keys it sees.
     """
 
     def __init__(self, stride: int) -> None:
@@ -84,10 +76,7 @@ class CompressedPattern(MaskPattern):
 
 
 class BlockConvolution(nn.Module):
-    """Convolution of width and stride `stride` along the positions, within each head.
-
-    It begins as the mean of a block.
-    """
+    """Convolution of width and stride `stride` along the positions of a head, first their mean."""
 
     def __init__(self, n_heads: int, d_head: int, stride: int) -> None:
         super().__init__()
@@ -104,10 +93,7 @@ class BlockConvolution(nn.Module):
 
 
 class CompressedAttention(MultiHeadAttention):
-    """Attention to N compressed keys and to those of the query's incomplete block.
-
-    A layer cache has two more tensors, `key_blocks` and `value_blocks`.
-    """
+    """Attention to N compressed keys, `key_blocks` of a cache, and to the incomplete block."""
 
     mask_pattern: CompressedPattern
 
@@ -127,7 +113,7 @@ class CompressedAttention(MultiHeadAttention):
             self._fill(cache, k, v, context)
             cache["key_blocks"][:, :, : key_blocks.shape[2]] = key_blocks
             cache["value_blocks"][:, :, : value_blocks.shape[2]] = value_blocks
-        return self._merge(self._attend_in_tiles(q, k, v, key_blocks, value_blocks, context.real))
+        return self._merge(self._attend_in_tiles(q, k, v, (key_blocks, value_blocks), context.real))
 
     def reference(self, x: Tensor, context: ForwardContext = NO_CONTEXT) -> Tensor:
         """All queries over all keys and all blocks, [L, N + L], under a mask."""
@@ -136,10 +122,7 @@ class CompressedAttention(MultiHeadAttention):
         return self._merge(weights @ torch.cat([value_blocks, v], dim=2))
 
     def weights(self, x: Tensor, context: ForwardContext = NO_CONTEXT) -> Tensor:
-        """Attention weights by position, without dropout: x [B, L, D] -> [B, H, L, L].
-
-        The weight of a block is divided evenly among its positions.
-        """
+        """Attention weights by position; those of a block are divided evenly: [B, H, L, L]."""
         length = x.shape[1]
         q, k, _, key_blocks, _ = self._keys_and_blocks(x, context.real)
         n_blocks = key_blocks.shape[2]
@@ -200,10 +183,7 @@ class CompressedAttention(MultiHeadAttention):
     def _keys_and_blocks(
         self, x: Tensor, real: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Queries, keys and values [B, H, L, E], compressed keys and values [B, H, N, E].
-
-        Padding is zero in the blocks.
-        """
+        """q, k, v [B, H, L, E]; keys and values of blocks [B, H, N, E], padding zero in them."""
         q, k, v = self._heads(x, None)
         complete = x.shape[1] // self.stride * self.stride
         read_k, read_v = k[:, :, :complete], v[:, :, :complete]
@@ -234,13 +214,7 @@ class CompressedAttention(MultiHeadAttention):
         return torch.cat([of_blocks, own], dim=-1)
 
     def _attend_in_tiles(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        key_blocks: Tensor,
-        value_blocks: Tensor,
-        real: Tensor | None,
+        self, q: Tensor, k: Tensor, v: Tensor, blocks: tuple[Tensor, Tensor], real: Tensor | None
     ) -> Tensor:
         """Attention, one tile of queries after another: [B, H, L, E].
 
@@ -252,8 +226,10 @@ class CompressedAttention(MultiHeadAttention):
 
         def attend(tile: slice, q: Tensor) -> Tensor:
             n_blocks = tile.stop // self.stride
-            keys = torch.cat([key_blocks[:, :, :n_blocks], k[:, :, tile]], dim=2)
-            values = torch.cat([value_blocks[:, :, :n_blocks], v[:, :, tile]], dim=2)
+            keys, values = (
+                torch.cat([of_blocks[:, :, :n_blocks], own[:, :, tile]], dim=2)
+                for of_blocks, own in zip(blocks, (k, v), strict=True)
+            )
             mask = self._mask(tile, n_blocks, real, q.device)
             dropout = self.dropout if self.training else 0.0
             return attend_by_sdpa(q[:, :, tile], keys, values, mask=mask, dropout=dropout)

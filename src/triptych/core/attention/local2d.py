@@ -59,13 +59,8 @@ class Local2DPattern(MaskPattern):
         row, column, _ = order.coordinates.unbind(-1)
         self.register_buffer("row", row, persistent=False)
         self.register_buffer("column", column, persistent=False)
-        self.windows = Windows(
-            order,
-            self.visible,
-            block=(config.block_height, config.block_width),
-            halo_up=config.halo_up,
-            halo_side=config.halo_side,
-        )
+        block = config.block_height, config.block_width
+        self.windows = Windows(order, self.visible, block, (config.halo_up, config.halo_side))
 
     row: Tensor  # int64 [L], row of the pixel at each position
     column: Tensor  # int64 [L], its column
@@ -89,14 +84,9 @@ class RowsOfImage(CacheLayout):
     def __init__(self, config: Local2D, order: GenerationOrder) -> None:
         super().__init__()
         self.block_height, self.halo_up = config.block_height, config.halo_up
+        self.order = order
         self.height, width, channels = order.shape
         self.row_size = width * channels
-        position_of = order.positions.flatten()
-        self.register_buffer("cells", position_of.argsort(), persistent=False)
-        self.register_buffer("position_of", position_of, persistent=False)
-
-    cells: Tensor  # int64 [L], cell of each position, in raster order
-    position_of: Tensor  # int64 [L], position of each cell
 
     def n_slots(self, max_length: int, lookahead: int = 0) -> int:
         # The rows of blocks that the lookahead enters are kept whole, for block order.
@@ -107,17 +97,18 @@ class RowsOfImage(CacheLayout):
         return n_slots
 
     def slots(self, positions: Tensor, n_slots: int) -> Tensor:
-        return self.cells[positions] % n_slots
+        return self.order.cell[positions] % n_slots
 
     def slot_positions(self, positions: Tensor, n_slots: int) -> Tensor:
-        """Position in each slot; of the cells that share a slot, the one that the query may see.
+        """Position in each slot; of the cells that share it the one that the query may see.
 
-        At most one of them is in the halo or the block of the query. Without one, the slot gets a
-        cell below the block, which the query does not see.
+        At most one is in the halo or the block; without one it is a cell below, which is not seen.
         """
-        rows = self.cells[positions[..., :1]] // self.row_size // self.block_height  # of blocks
-        top = (rows * self.block_height - self.halo_up).clamp(min=0)  # first row of the halo
+        row = self.order.cell[positions[..., :1]] // self.row_size
+        block_top = row // self.block_height * self.block_height
+        top = (block_top - self.halo_up).clamp(min=0)  # first row of the halo
         first = top * self.row_size  # [..., 1]
         cell = first + (torch.arange(n_slots, device=positions.device) - first) % n_slots
-        inside = cell < len(self.cells)  # [..., S]
-        return self.position_of[cell.clamp(max=len(self.cells) - 1)].masked_fill(~inside, -1)
+        inside = cell < self.order.length  # [..., S]
+        position_of = self.order.positions.flatten()  # [L]
+        return position_of[cell.clamp(max=self.order.length - 1)].masked_fill(~inside, -1)

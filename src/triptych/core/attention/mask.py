@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from einops import rearrange
@@ -14,6 +14,8 @@ from torch.nn import functional as F
 from triptych.core.positions import GenerationOrder
 
 Position = TypeVar("Position", int, Tensor)
+Rule: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""Whether queries see keys, see `MaskPattern.visible`."""
 COUNTED_TOGETHER = 512
 """Queries whose visible keys are counted at a time."""
 UNLIMITED = 2**30
@@ -21,20 +23,14 @@ UNLIMITED = 2**30
 
 
 class CacheLayout(nn.Module):
-    """Slot of the cache for the key of each position: a ring of slots.
-
-    A query sees itself and at most `reach` - 1 positions before it; None: no limit.
-    """
+    """A ring of slots for keys. A query sees itself and `reach` - 1 positions before; None: all."""
 
     def __init__(self, reach: int | None = None) -> None:
         super().__init__()
         self.reach = reach
 
     def n_slots(self, max_length: int, lookahead: int = 0) -> int:
-        """Capacity of the cache to decode at most `max_length` positions.
-
-        lookahead: as in `MultiHeadAttention.init_cache`.
-        """
+        """Slots to decode `max_length` positions; lookahead as in `init_cache` of a layer."""
         return max_length if self.reach is None else min(self.reach + lookahead, max_length)
 
     def filled_length(self, length: int, n_slots: int) -> int:
@@ -68,10 +64,7 @@ class KernelCache:
 
 
 class MaskPattern(nn.Module, ABC):
-    """The rule which keys a query sees; all functions take positions.
-
-    `visible` alone is enough for a new pattern; the rest has defaults.
-    """
+    """The rule which keys a query sees, by positions; `visible` is enough for a new pattern."""
 
     causal: bool = True
     """Whether no query sees a key after it."""
@@ -88,10 +81,7 @@ class MaskPattern(nn.Module, ABC):
 
     @abstractmethod
     def visible(self, query: Tensor, key: Tensor) -> Tensor:
-        """True where the query at one position sees the key at the other; usable in a mask_mod.
-
-        query, key: int64, broadcast against each other.
-        """
+        """Whether queries see keys, by positions, int64, that broadcast; usable in a mask_mod."""
 
     def visible_pairs(self, length: int) -> int:
         """Number of pairs of a query and a key that it sees in a sequence of `length` positions."""
@@ -106,7 +96,7 @@ class MaskPattern(nn.Module, ABC):
         return 0, end, end, end
 
 
-def count_pairs(visible: Callable[[Tensor, Tensor], Tensor], n_queries: int, n_keys: int) -> int:
+def count_pairs(visible: Rule, n_queries: int, n_keys: int) -> int:
     """Number of pairs for which a rule of a query and a key is True."""
     keys = torch.arange(n_keys)
     rows = torch.arange(n_queries).unsqueeze(1).split(COUNTED_TOGETHER)
@@ -130,10 +120,7 @@ class RangePattern(MaskPattern):
 
 
 class SlidingWindow(RangePattern):
-    """The `window` positions up to the query's own one, or all where None.
-
-    Not causal: also the `window` positions from the query's own one on.
-    """
+    """The `window` positions up to the query; not causal: and as many from it on. None: all."""
 
     def __init__(self, causal: bool, window: int | None = None) -> None:
         super().__init__(CacheLayout(window))
@@ -165,22 +152,16 @@ class Windows(nn.Module):
     right and the lower border are cut, and windows end at the border: the missing cells repeat
     another cell and are masked.
 
-    visible: the rule of the pattern, as `MaskPattern.visible`.
-    block: height and width of a block, in pixels. halo_up, halo_side: height of the halo above the
-    block and width of the halo to its left and right, in pixels.
+    visible: as `MaskPattern.visible`. block: height and width of a block, in pixels. halo: height
+    above the block and width to its left and right, in pixels.
     """
 
     def __init__(
-        self,
-        order: GenerationOrder,
-        visible: Callable[[Tensor, Tensor], Tensor],
-        *,
-        block: tuple[int, int],
-        halo_up: int,
-        halo_side: int,
+        self, order: GenerationOrder, visible: Rule, block: tuple[int, int], halo: tuple[int, int]
     ) -> None:
         super().__init__()
         (height, width, _), (block_height, block_width) = order.shape, block
+        halo_up, halo_side = halo
         bottom, right = -height % block_height, -width % block_width  # missing in cut blocks
         around = (0, 0, halo_side, halo_side + right, halo_up, bottom)
         # Position of each cell, -1 outside the image.

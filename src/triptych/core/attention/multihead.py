@@ -26,9 +26,8 @@ from triptych.types import Checked
 class MultiHeadAttention(nn.Module):
     """Multi-head scaled dot-product attention of a sequence to itself (Vaswani et al. 2017, 3.2).
 
-    One class trains and decodes. Invariant: stepping t = 0..L-1 gives exactly `forward(x)[:, t]`;
-    so does `forward` of the first P positions into a cache and then steps. `forward` is compared
-    with the definition, `reference`. One matrix projects queries, keys and values.
+    One class trains and decodes: stepping t = 0..L-1 gives exactly `forward(x)[:, t]`, and so does
+    `forward` of the first P positions into a cache and then steps. `reference` is the definition.
 
     pattern: which keys a query sees. bias: added to the logits. dropout: share of the attention
     weights that training drops. rotary: rotates queries and keys by their positions.
@@ -50,6 +49,7 @@ class MultiHeadAttention(nn.Module):
         self.d_head = head_width(d_model, n_heads)
         self.mask_pattern = pattern
         self.bias = bias
+        self.uses_token_ids = isinstance(bias, TokenBias)
         self.dropout = dropout
         self.rotary = rotary
         self.qkv_proj = nn.Linear(d_model, 3 * d_model)
@@ -58,11 +58,6 @@ class MultiHeadAttention(nn.Module):
         self.register_buffer("placeholder", torch.zeros(()), persistent=False)
 
     placeholder: Tensor
-
-    @property
-    def uses_token_ids(self) -> bool:
-        """Whether the contexts must hold token ids."""
-        return isinstance(self.bias, TokenBias)
 
     def forward(
         self, x: Tensor, context: ForwardContext = NO_CONTEXT, cache: LayerCache | None = None
@@ -77,15 +72,9 @@ class MultiHeadAttention(nn.Module):
         if cache is not None:
             self._fill(cache, k, v, context)
         dropout = self.dropout if self.training else 0.0
+        tokens, real = context.token_classes, context.real
         y = attend(
-            self.mask_pattern,
-            self.bias,
-            q,
-            k,
-            v,
-            token_classes=context.token_classes,
-            real=context.real,
-            dropout=dropout,
+            self.mask_pattern, self.bias, q, k, v, token_classes=tokens, real=real, dropout=dropout
         )
         return self._merge(y)
 
@@ -95,10 +84,7 @@ class MultiHeadAttention(nn.Module):
         return self._merge(self.weights(x, context) @ v)
 
     def weights(self, x: Tensor, context: ForwardContext = NO_CONTEXT) -> Tensor:
-        """Attention weights from the definition, without dropout: x [B, L, D] -> [B, H, L, L].
-
-        Rows add up to 1, or to 0 for a query without a visible key.
-        """
+        """Weights by the definition, without dropout, of sum 1 or 0: [B, L, D] -> [B, H, L, L]."""
         context = self.shared_context(x, context)
         positions = torch.arange(x.shape[1], device=x.device)  # [L]
         query, key = positions.unsqueeze(1), positions.unsqueeze(0)  # [L, 1], [1, L]
@@ -126,8 +112,7 @@ class MultiHeadAttention(nn.Module):
     def init_cache(self, batch: int, max_length: int, lookahead: int = 0) -> LayerCache:
         """Storage to decode at most `max_length` positions of `batch` sequences.
 
-        lookahead: positions that a step may read beyond its first, or by which it may go back and
-        overwrite.
+        lookahead: positions that a step may read beyond its first, or go back and overwrite.
         """
         n_slots = self.mask_pattern.layout.n_slots(max_length, lookahead)
         # SDPA reads a few queries' keys several times slower in bfloat16 than in float32 on a CPU.
@@ -149,10 +134,7 @@ class MultiHeadAttention(nn.Module):
         return cache | views
 
     def step_context(self, positions: Tensor, cache: LayerCache) -> StepContext:
-        """Context of the step at consecutive positions int64 [P], for all layers of a stack.
-
-        With leading axes [..., P] the contexts of several steps at once.
-        """
+        """Context of a step at positions int64 [P] for all layers; of several steps: [..., P]."""
         keys, layout = cache["key"], self.mask_pattern.layout
         n_slots = keys.shape[2]
         key = layout.slot_positions(positions, n_slots).unsqueeze(-2)  # [..., 1, S]
@@ -251,11 +233,10 @@ class AttentionConfig(Checked, ABC):
 
     @abstractmethod
     def mask_pattern(self, shape: tuple[int, ...], causal: bool) -> MaskPattern:
-        """Make the pattern that all layers of a stack share.
+        """Make the pattern that all layers of a stack share; ValueError for other shapes.
 
         shape: extent of each axis of the sequence, slowest first: (2048,) for text and music,
         (32, 32, 3) for an RGB image.
-        Raises ValueError where the variant cannot serve such a sequence.
         """
 
     def relative_bias(self, n_heads: int, d_head: int, causal: bool) -> RelativeBias | None:
@@ -273,8 +254,7 @@ class AttentionConfig(Checked, ABC):
     ) -> MultiHeadAttention:
         """Make the attention of one layer under a pattern of `mask_pattern`.
 
-        dropout, rotary: as in `MultiHeadAttention`. Raises ValueError for rotary positions with a
-        relative bias, which would read rotated queries.
+        Raises ValueError for rotary positions with a relative bias: it would read rotated queries.
         """
         bias = self.relative_bias(n_heads, head_width(d_model, n_heads), pattern.causal)
         if rotary is not None and bias is not None:

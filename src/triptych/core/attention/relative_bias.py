@@ -29,10 +29,7 @@ class RelativeBias(nn.Module, ABC):
         return self.tables()
 
     def forward(self, q: Tensor, index: tuple[Tensor, ...]) -> Tensor:
-        """Bias of each pair before the scaling: q [B, H, Q, E] -> [B, H, Q, K].
-
-        index: `index` of the pairs, [Q, K] a table.
-        """
+        """Bias before the scaling: q [B, H, Q, E], `index` [Q, K] a table -> [B, H, Q, K]."""
         chosen = [
             logits.gather(-1, chosen.expand(*logits.shape[:3], -1))
             for logits, chosen in zip(self.logits(q), index, strict=False)

@@ -153,10 +153,7 @@ class Averaged(AutoregressiveModel):
         return torch.cat([has_first, self._has(values)], dim=1).cumprod(1).bool()
 
     def _mean(self, parameters: Iterable[Tensor], reads: Tensor) -> Tensor:
-        """Log of the mean of the members that predict, from their logits: [..., V].
-
-        reads: bool [..., K], which members predict.
-        """
+        """Log of the mean of those that predict (reads [..., K]), from logits: [..., V]."""
         total: Tensor | None = None
         for k, logits in enumerate(map(at_least_float32, parameters)):
             if self.is_mapped[k]:

@@ -16,10 +16,7 @@ from triptych.core.transformer import Stack
 
 @dataclass(frozen=True)
 class Condition:
-    """What all predictions of a row depend on besides its values: tensors of B rows.
-
-    A model that needs more of its source has a subclass.
-    """
+    """What predictions of a row depend on besides its values: tensors of B rows; has subclasses."""
 
     vectors: Tensor | None = None
     """Added to the inputs of the decoder: [B, 1, D] for all positions, or [B, L, D]."""
@@ -59,10 +56,7 @@ class Conditioner(nn.Module):
         return None if kept is None else kept[:, : values.shape[1] + 1]
 
     def step_vectors(self, values: Tensor, positions: Tensor, kept: Any) -> Tensor | None:
-        """Vectors of consecutive positions int64 [P] from the values before them, [B, P, ...].
-
-        Returns [B, 1, D] or [B, P, D]; None for none.
-        """
+        """Vectors [B, 1 or P, D] at positions int64 [P], from the values before; None for none."""
         if kept is None or kept.shape[1] == 1:
             vectors: Tensor | None = kept
         else:
@@ -86,10 +80,9 @@ class AutoregressiveModel(nn.Module, ABC):
     def init_state(
         self, batch: int, max_length: int, condition: Condition = NO_CONDITION, lookahead: int = 0
     ) -> DecodingState[Any]:
-        """Storage for predictions of at most `max_length` positions.
+        """Storage for predictions of at most `max_length` positions under a condition of B rows.
 
-        lookahead: as in `MultiHeadAttention.init_cache`. condition: of B rows; the state has what
-        later steps need of it.
+        lookahead: as in `MultiHeadAttention.init_cache`.
         """
 
     @abstractmethod
@@ -131,10 +124,7 @@ class TransformerModel(AutoregressiveModel):
     dropout: nn.Dropout
 
     def add_positions(self, x: Tensor, encodings: Tensor, vectors: Tensor | None = None) -> Tensor:
-        """Inputs [B, L, D] of a stack from x [B, L, D] and encodings [L, D].
-
-        vectors: of a condition, [B, 1, D] or [B, L, D].
-        """
+        """Inputs of a stack: x [B, L, D], encodings [L, D], vectors of a condition -> [B, L, D]."""
         x = x + encodings.to(x.dtype)
         if vectors is not None:
             x = x + vectors.to(x.dtype)
@@ -145,10 +135,7 @@ class TransformerModel(AutoregressiveModel):
     def step_inputs(
         self, values: Tensor, positions: Tensor, encodings: Tensor, state: DecodingState[Any]
     ) -> Tensor:
-        """Decoder inputs at positions int64 [P] from the values before them: [B, P, D].
-
-        encodings: of the positions [P, D].
-        """
+        """Inputs [B, P, D] at positions [P] from the values before and the encodings [P, D]."""
 
     def step(
         self, values: Tensor, positions: Tensor, state: DecodingState[Any], context: Any = None

@@ -25,8 +25,7 @@ from triptych.core.transformer import Stack
 class CausalModel(AutoregressiveModel):
     """p(values | condition); a training pass predicts every value from those before it.
 
-    Values are int64 [B, L, *value_shape]; previous: int64 [B], the value before the first one, -1
-    for none (the default).
+    Values are int64 [B, L, *value_shape]; previous: int64 [B], the value before them, -1 for none.
     """
 
     @abstractmethod
@@ -139,10 +138,7 @@ class DecoderOnly(TransformerModel, CausalModel):
         kept: Any,
         context: ForwardContext = NO_CONTEXT,
     ) -> tuple[Tensor, ForwardContext]:
-        """Inputs [B, P + 1, D] and context of positions 0..P, from the values at 0..P-1.
-
-        kept: of `Conditioner.start`. context: of the condition.
-        """
+        """Inputs [B, P + 1, D] and context of positions 0..P; kept: of `Conditioner.start`."""
         index = torch.arange(values.shape[1] + 1, device=values.device)  # [P + 1]
         first = self.start.expand(values.shape[0], 1, -1)  # [B, 1, D]
         if previous is not None:

@@ -39,11 +39,7 @@ class AttentionWeights(NamedTuple):
 
 
 class SequenceToSequence(AutoregressiveModel):
-    """p(target | source) over tokens.
-
-    In decoding, the condition of `init_state` is that of `encode`, and the value before the first
-    one (`previous`) is the start token.
-    """
+    """p(target | source) over tokens; decoding begins with `encode` and a start token."""
 
     decodes_padded_sources: bool = True
     """Whether `encode` takes sources of unequal lengths, which are padded."""
@@ -93,10 +89,7 @@ class SequenceToSequence(AutoregressiveModel):
     def attention(
         self, source: Tensor, target_input: Tensor, layer: int | None = None
     ) -> AttentionWeights:
-        """Attention weights of a layer; layer: from 1, None for the last one.
-
-        source int64 [B, K], target_input int64 [B, L], without padding.
-        """
+        """Weights of a layer, from 1, None for the last: source [B, K], target [B, L], unpadded."""
 
 
 class EncoderDecoder(TransformerModel, SequenceToSequence):

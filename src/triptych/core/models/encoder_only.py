@@ -1,4 +1,4 @@
-"""Encoders of sequences: BERT, and one whose output conditions a decoder."""
+"""Encoders of sequences: BERT, and one whose output conditions a decoder; vectors of sequences."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from triptych.core.embeddings import TokenEmbedding, ValueEmbedding, embedding_table
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.base import inverted
+from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import raster
 from triptych.core.state import ForwardContext
 from triptych.core.transformer import Stack, TransformerConfig
@@ -36,10 +37,9 @@ class EncoderOnly(nn.Module):
     def forward(
         self, tokens: Tensor, segments: Tensor | None = None, padding: Tensor | None = None
     ) -> Tensor:
-        """Vectors of all positions: [B, L, D].
+        """Vectors of all positions [B, L, D] of tokens int64 [B, L].
 
-        tokens int64 [B, L]; segments int64 [B, L], None for one segment; padding bool [B, L], True
-        on padding.
+        segments: int64 [B, L], None for one; padding: bool [B, L], True on padding.
         """
         index = torch.arange(tokens.shape[1], device=tokens.device)  # [L]
         x = self.embedding(tokens, index)  # [B, L, D]
@@ -104,10 +104,9 @@ class MaskedTokenModel(nn.Module):
         return self.head.losses(self.transform(features), expected)
 
     def order_nll(self, features: Tensor, follows: Tensor) -> Tensor:
-        """Negative log-likelihood of the order of the segments in nats: [B].
+        """Negative log-likelihood of the order of segments in nats: [B]; ValueError without task 2.
 
         features [B, L, D]; follows int64 [B], 1 where the second segment follows the first one.
-        Raises ValueError for a model without the next-sentence task.
         """
         if self.pooler is None or self.next_sentence is None:
             raise ValueError("this model was built without the next-sentence task")
@@ -137,3 +136,81 @@ class SequenceEncoder(nn.Module):
         x = self.dropout(x + self.positions(index).to(x.dtype))
         memory: Tensor = self.stack(x, ForwardContext(real=real))
         return memory
+
+
+class EncoderReader(nn.Module):
+    """The pooler's vector of [CLS] (Devlin et al. 2018, section 3.2).
+
+    Without a pooler the mean of all tokens' vectors (Reimers and Gurevych 2019, section 3).
+    """
+
+    def __init__(self, encoder: EncoderOnly, pooler: Pooler | None) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.pooler = pooler
+
+    def forward(self, tokens: Tensor, segments: Tensor, padding: Tensor) -> Tensor:
+        vectors: Tensor = self.encoder(tokens, segments, padding)  # [B, L, D]
+        if self.pooler is None:
+            real = (~padding).unsqueeze(-1)  # [B, L, 1]
+            vectors = (vectors * real).sum(1) / real.sum(1)  # [B, D]
+        else:
+            vectors = self.pooler(vectors)  # [B, D]
+        return vectors
+
+
+class LastTokenReader(nn.Module):
+    """The vector of a decoder that has read the last token (Radford et al. 2018, section 3.2).
+
+    A sequence is at least one token shorter than the positions of the decoder, which predicts the
+    token after the end. The decoder's output layer is not used.
+    """
+
+    def __init__(self, model: DecoderOnly) -> None:
+        super().__init__()
+        self.model = model
+        for name, weight in model.head.named_parameters():
+            if name.endswith("bias"):  # the matrix is that of the embedding
+                weight.requires_grad_(False)
+
+    def forward(self, tokens: Tensor, segments: Tensor, padding: Tensor) -> Tensor:
+        lengths = (~padding).sum(1)  # [B]
+        # Features at position t have read the tokens before t.
+        values = torch.cat([tokens, tokens[:, :1]], dim=1)  # [B, L + 1]
+        features = self.model.features(values)  # [B, L + 1, D]
+        return features[torch.arange(len(tokens), device=tokens.device), lengths]  # [B, D]
+
+
+class TaskHead(nn.Module):
+    """A linear layer, zero at first, so that a new model gives all classes equal probability."""
+
+    def __init__(self, d_model: int, n_outputs: int, *, dropout: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.linear = nn.Linear(d_model, n_outputs)
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """Vectors [..., D] -> logits [..., n_outputs]."""
+        logits: Tensor = self.linear(self.dropout(vectors))  # [..., n_outputs]
+        return logits
+
+
+class SequenceTaskModel(nn.Module):
+    """A reader and the linear layer of a task.
+
+    An example is one or more rows of tokens, such as the candidates of a question. reader: returns
+    the vectors [B, D] of rows int64 [B, L], from their segments int64 [B, L], which a decoder
+    ignores, and their padding bool [B, L], True on padding, which follows the row.
+    """
+
+    def __init__(self, reader: nn.Module, head: TaskHead) -> None:
+        super().__init__()
+        self.reader = reader
+        self.task_head = head
+
+    def vectors(self, tokens: Tensor, segments: Tensor, padding: Tensor) -> Tensor:
+        """Vectors of the rows of examples: three tensors [B, R, L] -> [B, R, D]."""
+        rows: Tensor = self.reader(*(each.flatten(0, 1) for each in (tokens, segments, padding)))
+        return rows.view(*tokens.shape[:2], -1)  # [B, R, D]

@@ -30,15 +30,12 @@ class Source(Condition):
 class JointDecoder(TransformerModel, SequenceToSequence):
     """Source, start token and target as one sequence of a decoder (1801.10198, section 4.2.3).
 
-    The target begins right after the last real token of its row's source, and the start token
-    separates both. Padding is after the target, so that no real position reads it. One matrix is
-    the embedding and, not multiplied by sqrt(D), the output.
+    The target begins right after the last real token of its row's source. Padding is after the
+    target, where no real position reads it. One matrix is the embedding and, not multiplied by
+    sqrt(D), the output. Decoding reads the sources of a batch, of one length, into the state.
 
-    Decoding reads the source once, into the state; the sources of a batch have one length then.
-
-    source_loss: train on the tokens of the source too, as a language model. padding: the token id
-    of padding. max_length: as in `EncoderDecoder`, of source and target together. Raises ValueError
-    for halting.
+    source_loss: train on the tokens of the source too, as a language model. padding: its token id.
+    max_length: as in `EncoderDecoder`, of both together. Raises ValueError for halting.
     """
 
     decodes_padded_sources = False

@@ -61,8 +61,8 @@ def run_layers(
 ) -> tuple[Any, tuple[Tensor, ...]]:
     """Outputs of stacked cells, in the form of x, and their states after the last position.
 
-    state: one tensor for a GRU, two for an LSTM; None for zeros. In the precision of the weights
-    also within autocast: a state that is rounded at every position forgets small changes.
+    state: one tensor for a GRU, two for an LSTM; None for zeros. In the precision of the weights,
+    since a state that is rounded at every position forgets small changes.
     """
     weight = next(layers.parameters())
     device, dtype = weight.device, weight.dtype
@@ -93,8 +93,7 @@ class RecurrentEncoder(nn.Module):
     def forward(self, x: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
         """x [B, K, D], real bool [B, K], real tokens first -> states [B, K, D], last [B, S, D].
 
-        The last states are those of every layer after the last real token; for an LSTM those of
-        its memory cells follow.
+        last: of every layer after the last real token, then an LSTM's memory cells.
         """
         if real is None:
             states, parts = run_layers(self.layers, x)  # [B, K, D]
@@ -166,10 +165,7 @@ class RecurrentDecoder(nn.Module):
     def forward(
         self, x: Tensor, before: Recurrence, memory: ProjectedMemory
     ) -> tuple[Tensor, Recurrence]:
-        """Attentional vectors [B, P, D] of x [B, P, D] after earlier positions, and what to keep.
-
-        before: of the earlier positions, left as it is.
-        """
+        """Attentional vectors of x [B, P, D] after earlier positions: [B, P, D]; what to keep."""
         parts = before.states.transpose(0, 1).chunk(self.n_parts)  # each [layers, B, D]
         state = tuple(part.contiguous() for part in parts)
         fed, outputs = before.fed, []
@@ -190,6 +186,7 @@ class RecurrentEncoderDecoder(SequenceToSequence):
     """
 
     source_has_attention = False
+    n_layers = 1
 
     def __init__(
         self,
@@ -220,10 +217,6 @@ class RecurrentEncoderDecoder(SequenceToSequence):
         shared = None if share_embeddings == "none" else target.table.weight  # [V, D]
         self.head = CategoricalHead(d_model, target_vocabulary, bias=False, weight=shared)
         self.dropout = nn.Dropout(dropout)
-
-    @property
-    def n_layers(self) -> int:
-        return 1
 
     def features(
         self, source: Tensor, source_padding: Tensor | None, target_input: Tensor
@@ -260,11 +253,7 @@ class RecurrentEncoderDecoder(SequenceToSequence):
         return self._advance(tokens, state)[:, -1]  # [B, V]
 
     def step(
-        self,
-        values: Tensor,
-        positions: Tensor,
-        state: DecodingState[Recurrence],
-        context: Any = None,
+        self, values: Tensor, positions: Tensor, state: DecodingState[Any], context: Any = None
     ) -> Tensor:
         return self._advance(values, state)
 

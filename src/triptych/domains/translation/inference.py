@@ -13,8 +13,7 @@ from typing import Any
 
 from triptych.core.models.encoder_decoder import SequenceToSequence
 from triptych.core.universal import halts
-from triptych.decoding.beams import Hypothesis
-from triptych.decoding.penalty import LengthPenalty
+from triptych.decoding.beams import Hypothesis, LengthPenalty
 from triptych.domains.base import TrainedModel, Translation
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.domains.synthetic import known_entropy
@@ -51,9 +50,8 @@ from triptych.files.lines import read_input_lines
 from triptych.files.results import OutputFolder, json_bytes
 from triptych.files.splits import source_to_score
 from triptych.text.batches import evaluation_batches
-from triptych.text.readable import in_usual_case
 from triptych.text.tables import SPACES
-from triptych.text.tokenizer import PAD, TextFormat
+from triptych.text.tokenizer import PAD, TextFormat, in_usual_case
 from triptych.training.engine.devices import device_of
 from triptych.training.engine.evaluate import Evaluation, sum_scores
 from triptych.types import Progress, ProgressFactory

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from triptych.domains.translation import render
 from triptych.domains.translation.search import SENTENCE_END, one_line
 from triptych.errors import UserError
-from triptych.text.readable import in_usual_case
+from triptych.text.tokenizer import in_usual_case
 
 if TYPE_CHECKING:
     from triptych.decoding.beams import Hypothesis

@@ -16,10 +16,9 @@ from torch import Tensor
 from triptych.core.models.encoder_decoder import SequenceToSequence
 from triptych.decoding import constraints as rules_of
 from triptych.decoding.beam_search import beam_search
-from triptych.decoding.beams import Hypothesis, SearchResult
+from triptych.decoding.beams import Hypothesis, LengthPenalty, SearchResult
 from triptych.decoding.execution import threads_of_steps
 from triptych.decoding.generate import generate
-from triptych.decoding.penalty import LengthPenalty
 from triptych.decoding.sampling import LogitsConstraint, SampleRequest, Sampling
 from triptych.domains.translation.domain import TranslationRequest
 from triptych.domains.translation.model import END, START

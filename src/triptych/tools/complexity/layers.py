@@ -18,7 +18,7 @@ from triptych.core.attention.mask import COUNTED_TOGETHER, MaskPattern
 from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.models.recurrent import CellKind, recurrent_layers
 from triptych.core.state import ForwardContext
-from triptych.training.engine.flops import attention_flops
+from triptych.training.engine.speed import attention_flops
 
 
 class LayerKind(ABC):

@@ -1,27 +1,37 @@
-"""Writing of last.ckpt and best.ckpt such that a resumed run is bit-exact."""
+"""Writing of checkpoints from which a run goes on bit by bit, and the end of a run at a signal."""
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytorch_lightning as pl
-from pytorch_lightning.callbacks import Checkpoint
+from pytorch_lightning.callbacks import Callback, Checkpoint
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
-from triptych.training.engine.module import TrainingModule
-from triptych.training.lightning_fixes import settle_epoch, validation_may_follow
+from triptych.errors import Interrupted
+from triptych.training.callbacks.progress import say
+from triptych.training.engine.module import STOP_SIGNALS, TrainingModule
+from triptych.training.lightning_fixes import (
+    end_after_batch,
+    settle_epoch,
+    take_signals_back,
+    validation_may_follow,
+)
 
 
 class KeepCheckpoints(Checkpoint):
     """Write last.ckpt after validations, every `minutes`, at a stop and at the end; and best.ckpt.
 
-    late-STEP.ckpt are the checkpoints of the last `late` validations.
-
-    last.ckpt is never written between the micro-batches of an update, since no checkpoint contains
-    their gradients: the save waits for the update. (best.ckpt is written at once; a run resumed
-    from it there loses those gradients.) Nothing is written after a loss that is not finite.
+    late-STEP.ckpt are the checkpoints of the last `late` validations. last.ckpt waits for the end
+    of an update, since no checkpoint contains the gradients of its micro-batches; best.ckpt does
+    not, and loses them. Nothing is written after a loss that is not finite.
 
     Lightning's ModelCheckpoint saves between micro-batches, saves before a validation that is due
     (which a resumed run then skips), and with save_on_exception saves diverged weights.
@@ -31,9 +41,7 @@ class KeepCheckpoints(Checkpoint):
 
     def __init__(self, folder: Path, *, minutes: float, late: int = 0) -> None:
         self.last = folder / "last.ckpt"
-        """Checkpoint that `--resume` reads."""
         self.best = folder / "best.ckpt"
-        """Checkpoint with the best validation score."""
         self.folder, self.minutes, self.n_late = folder, minutes, late
         self.best_value: float | None = None
         self.best_step = -1
@@ -133,3 +141,63 @@ class KeepCheckpoints(Checkpoint):
         if not trainer.fast_dev_run:  # type: ignore[attr-defined]
             self.task.check_finite()
             trainer.save_checkpoint(path)
+
+
+class StopOnSignal(Callback):
+    """End the run after the current update at SIGTERM or SIGINT; at once at a second signal.
+
+    A validation that is due takes place first. KeyboardInterrupt could come in the middle of an
+    update, and Lightning's own handlers end a run with exit code 0 or 1.
+    """
+
+    def __init__(self, task: TrainingModule) -> None:
+        self.task = task
+        task.stop_signal = task.agreed_stop = 0
+        self.began = False
+        """Whether the training has begun."""
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Handle the signals; only the main thread can."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        former = {number: signal.signal(number, self.handle) for number in STOP_SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in former.items():
+                signal.signal(number, handler)
+
+    def handle(self, signum: int, frame: FrameType | None) -> None:
+        """Remember the signal; raise Interrupted before the training and at a second signal."""
+        if not self.began:
+            raise Interrupted(signum, "came before the first step; nothing was kept")
+        if self.task.stop_signal:
+            raise Interrupted(
+                signum, "came a second time: stopped at once, without another checkpoint"
+            )
+        self.task.stop_signal = signum
+        name = signal.Signals(signum).name
+        say(f"{name}: stopping after this step and writing a checkpoint; once more stops at once.")
+
+    def on_train_start(self, *_: Any) -> None:
+        self.began = True
+        if threading.current_thread() is threading.main_thread():
+            take_signals_back(STOP_SIGNALS, self.handle)
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        if self.task.agreed_stop and self.task.whole_step:
+            end_after_batch(trainer, True)
+
+    def on_validation_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Delay the stop until the end of a validation that is due."""
+        end_after_batch(trainer, False)
+
+    def on_validation_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        # Without agreement one rank would leave while the others wait for it.
+        alone = trainer.world_size == 1
+        asked = self.task.stop_signal if alone else self.task.agreed_stop
+        end_after_batch(
+            trainer, bool(asked) and self.task.whole_step and not trainer.sanity_checking
+        )

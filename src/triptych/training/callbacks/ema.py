@@ -1,11 +1,8 @@
 """Exponential moving average of the weights, for validation and for use after training.
 
-An average over the last updates scores better than any single one, without the noise of each step
-(Polyak & Juditsky 1992, Acceleration of stochastic approximation by averaging). Vaswani et al.
-2017, section 6.1, average the last 5 to 20 checkpoints.
-
-In checkpoints "state_dict" contains the average, and checkpoint["average"] the number of updates
-and the training weights: {"updates": int, "weights": {...}}.
+An average of the last updates scores better than any single one (Polyak & Juditsky 1992; Vaswani
+et al. 2017, section 6.1). In checkpoints "state_dict" contains the average, and
+checkpoint["average"] the training weights: {"updates": int, "weights": {...}}.
 """
 
 from __future__ import annotations
@@ -33,9 +30,8 @@ def decay_at(decay: float, update: int) -> float:
 class WeightAverage(Callback):
     """Keep average = d x average + (1 - d) x weights over the updates, d as in `decay_at`.
 
-    decay: above 0 and below 1. Averaged are all trained parameters, in float32 at least. The
-    average starts from the initial weights, or from the checkpoint. Processes exchange nothing:
-    equal weights give equal averages. Validations, with generation and samples, use the average.
+    Averaged are all trained parameters, in float32 at least, from the initial weights or the
+    checkpoint on; ranks have equal averages. Validations, generation and samples use the average.
 
     Lightning's WeightAveraging restores the training weights before `generation_metrics` and
     `log_samples`, and not at all after an exception in a validation.

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytorch_lightning as pl
 from lightning_fabric.utilities.rank_zero import rank_zero_only
 from pytorch_lightning.callbacks import Callback
 
-from triptych.training.engine.module import TrainingModule
+if TYPE_CHECKING:
+    from triptych.training.engine.module import TrainingModule
 
 
 @rank_zero_only
@@ -34,9 +35,7 @@ class ShowProgress(Callback):
     """Print step, loss, tokens per second, share of waiting for data, and the time left; on a GPU
     also its peak memory and MFU.
 
-    seconds_between: interval of lines in a log; a terminal line is rewritten more often. The time
-    left is an average over all steps made, including validations.
-
+    seconds_between: interval of lines in a log; a terminal line is rewritten more often.
     Lightning's progress bars show the batches of an epoch, without the time left of the run.
     """
 

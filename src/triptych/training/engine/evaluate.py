@@ -1,7 +1,4 @@
-"""Scores of a split: sums over batches in float64, on the device, read once.
-
-Imports `lightning_utilities`, which starts quickly, and not Lightning.
-"""
+"""Scores of a split: sums over batches in float64, on the device, read once. No Lightning."""
 
 from __future__ import annotations
 

@@ -20,15 +20,14 @@ from triptych.files.reading import rank_and_world
 from triptych.training.callbacks.ema import training_weights_first
 from triptych.training.engine.devices import full_precision
 from triptych.training.engine.evaluate import MetricSums
-from triptych.training.engine.flops import peak_flops, training_flops
 from triptych.training.engine.objective import Predictions
 from triptych.training.engine.optim import TargetWeights, gradient_norms
-from triptych.training.engine.speed import Throughput
+from triptych.training.engine.speed import Throughput, peak_flops, training_flops
 from triptych.training.finetune.parts import InitialWeights, restrict_training
 from triptych.training.finetune.rows import FIXED_ROWS, FixedRows, RowMap, WordRows
 from triptych.training.lightning_fixes import log_for_callbacks, unscale_before_clipping
 from triptych.training.loading.batches import derive_seed
-from triptych.training.loggers.csv import RunLogger
+from triptych.training.loggers import RunLogger
 from triptych.training.run.checkpoint import header
 from triptych.training.run.settings import RunSettings, run_metadata
 
@@ -98,17 +97,11 @@ class TrainingModule(pl.LightningModule, ABC):
         return bool(other == self.metadata.get("vocabulary"))
 
     def initial_weights(self, header: dict[str, Any], weights: dict[str, Tensor]) -> InitialWeights:
-        """Return what the model takes from the checkpoint of `run.start.init_from`; all by default.
-
-        Raises UserError for a model without a part that fits.
-        """
+        """Return what the model takes from a checkpoint; UserError if no part of it fits."""
         return InitialWeights(weights)
 
     def row_maps(self, other: Any) -> list[RowMap]:
-        """Return, for each weight with rows of symbols, the rows of a model of another vocabulary.
-
-        Raises UserError for a vocabulary from which no weights can be taken.
-        """
+        """Return, by weight, its rows in a model of another vocabulary; UserError for none."""
         raise UserError(
             "run.start.init_vocabulary is data, which models of the domain "
             f"{self.domain} do not support"
@@ -245,8 +238,7 @@ class TrainingModule(pl.LightningModule, ABC):
     def _sum_over_ranks(self, sums: Tensor) -> Tensor:
         """Return the sums of all ranks, and agree on a stop signal in the same message.
 
-        The agreement of a step is read after the next one, so that no GPU waits for it; all ranks
-        stop after the same step.
+        The agreement of a step is read after the next one, so that no GPU waits for it.
         """
         _, world = rank_and_world()
         if world == 1:
@@ -298,10 +290,7 @@ class TrainingModule(pl.LightningModule, ABC):
         return {}
 
     def device_use(self) -> dict[str, float]:
-        """Return peak memory in GiB and the share of the peak of all GPUs (MFU); {} elsewhere.
-
-        The share is left out for devices of unknown peak.
-        """
+        """Return peak memory in GiB and, if the peak is known, MFU of all GPUs; {} elsewhere."""
         if self.device.type != "cuda":
             return {}
         use = {"time/peak_memory_gib": torch.cuda.max_memory_allocated(self.device) / 2**30}

@@ -29,12 +29,8 @@ class Muon(AdamW):
         hidden = hidden_matrices(module)
         taken = set(hidden)
         rest = [parameter for parameter in trainable(module) if parameter not in taken]
-        return MuonAdamW(
-            hidden,
-            decay_groups(rest, self.weight_decay),
-            weight_decay=self.weight_decay,
-            **self.arguments(module, learning_rate),
-        )
+        groups, adam = decay_groups(rest, self.weight_decay), self.arguments(module, learning_rate)
+        return MuonAdamW(hidden, groups, weight_decay=self.weight_decay, **adam)
 
 
 def hidden_matrices(module: nn.Module) -> list[Tensor]:
@@ -51,12 +47,10 @@ class MuonAdamW(torch.optim.Optimizer):
     """Muon on some matrices and torch.optim.AdamW on the rest, under one learning rate.
 
     Muon (Jordan et al. 2024) replaces the Nesterov momentum of a matrix by an approximation of the
-    nearest orthogonal matrix (singular values between 0.5 and 1.5). The factor 0.2 sqrt(larger
-    side) gives updates the size of AdamW's (Liu et al. 2025, "Muon is scalable for LLM training",
-    section 2.2), so that both use the same learning rate and decay. The projection of q, k and v is
-    one matrix here. The update is that of torch.optim.Muon, which takes one matrix at a time; here
-    the matrices of one shape are one batch. adam: arguments of AdamW, lr among them. Needs torch
-    2.9.
+    nearest orthogonal matrix. The factor 0.2 sqrt(larger side) gives updates the size of AdamW's
+    (Liu et al. 2025, "Muon is scalable for LLM training", section 2.2). The projection of q, k and
+    v is one matrix here. The update is that of torch.optim.Muon, which takes one matrix at a time;
+    here those of one shape are a batch. adam: arguments of AdamW, lr among them. Needs torch 2.9.
     """
 
     def __init__(
@@ -122,8 +116,7 @@ def orthogonalized(
 ) -> Tensor:
     """Approximations of the nearest orthogonal matrices: [n, A, B] -> [n, A, B].
 
-    Newton-Schulz iteration of a polynomial with three coefficients (Jordan et al. 2024); singular
-    values between 0.5 and 1.5.
+    Newton-Schulz iteration (Jordan et al. 2024); singular values between 0.5 and 1.5.
     """
     a, b, c = coefficients
     tall = matrices.shape[1] > matrices.shape[2]

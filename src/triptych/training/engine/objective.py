@@ -108,10 +108,7 @@ class ObjectiveConfig(Checked):
         return total / count.clamp(min=1) + further, count
 
     def losses(self, passes: Sequence[Predictions], taught: Sequence[Predictions]) -> Tensor:
-        """Return the loss of each target in nats: [...].
-
-        passes: of the model over one batch, two with R-Drop. taught: of the teachers over it.
-        """
+        """Return the loss of each target in nats, of the model's passes and those of teachers."""
         first, n_own = passes[0], len(passes)
         further = [*passes[1:], *taught]
 
@@ -154,9 +151,6 @@ def softened(logits: Sequence[Tensor], temperature: float) -> Tensor:
 
 
 def divergence(p: Tensor, logits: Tensor, temperature: float) -> Tensor:
-    """Return KL(p || q) at each target, in nats: two tensors [..., V] -> [...].
-
-    logits: of q, at the temperature.
-    """
+    """Return KL(p || q) at each target in nats, from the logits of q: two [..., V] -> [...]."""
     log_q = (at_least_float32(logits) / temperature).log_softmax(-1)  # [..., V]
     return F.kl_div(log_q, p, reduction="none").sum(-1)  # [...]

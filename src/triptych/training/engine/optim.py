@@ -163,8 +163,7 @@ class Cosine(Warmup):
 class Noam(ScheduleConfig):
     """Schedule of the first Transformer (Vaswani et al. 2017, section 5.3, equation 3).
 
-    learning_rate x d_model^-0.5 x min(step^-0.5, step x warmup_steps^-1.5); the learning rate is a
-    factor, 1 in the paper.
+    learning_rate x d_model^-0.5 x min(step^-0.5, step x warmup_steps^-1.5); in the paper it is 1.
     """
 
     needs_width: ClassVar[bool] = True
@@ -183,10 +182,9 @@ class Noam(ScheduleConfig):
 class TargetWeights:
     """Weights of losses that give every target of an update the same weight.
 
-    Each loss is a mean over the targets of one rank and one micro-batch. DDP averages gradients
-    over ranks and Lightning averages losses over micro-batches, which gives a target in a small
-    batch more weight. Here a loss is weighted by its targets, relative to those of the update's
-    first micro-batch on all ranks, and `rescale` makes the gradients relative to all targets.
+    Each loss is a mean over the targets of one rank and one micro-batch, whose plain average gives
+    a target in a small batch more weight. Here a loss is weighted by its targets, relative to those
+    of the update's first micro-batch, and `rescale` makes the gradients relative to all targets.
     """
 
     def __init__(self) -> None:
@@ -210,10 +208,9 @@ class TargetWeights:
 
 
 def gradient_norms(model: nn.Module) -> dict[str, Tensor]:
-    """Return the L2 norm of all gradients, train/gradient_norm, and of each part's.
+    """Return the L2 norm of all gradients, train/gradient_norm, and of each direct child's.
 
-    The parts are the model's direct children, gradient_norm/<name>; a parameter that two of them
-    share counts for the first. Their squares add up to the square of the whole.
+    The squares of gradient_norm/<name> add up; a shared parameter counts for the first child.
     """
     parts: dict[str, list[Tensor]] = {}
     for name, parameter in model.named_parameters():

@@ -12,8 +12,7 @@ from triptych.config.schema import to_plain
 from triptych.errors import UserError
 from triptych.training.callbacks.progress import say
 from triptych.training.engine.module import TrainingModule
-from triptych.training.finetune.lora import is_adapter
-from triptych.training.finetune.parts import check_parts
+from triptych.training.finetune.parts import check_parts, is_adapter
 from triptych.training.finetune.rows import RowMap, place_vectors, with_rows
 from triptych.training.run.checkpoint import (
     check_domain,
@@ -49,8 +48,7 @@ def find_start(
 ) -> Start:
     """Return what a run starts with; folder: of the run to resume, None for a new one.
 
-    Raises UserError where the run cannot be resumed, where the initial weights belong to another
-    model and where a part to train is no part of it.
+    Raises UserError where the run cannot be resumed, and for weights or parts of another model.
     """
     start, settings = config.run.start, to_plain(config)
     if folder is not None:
@@ -87,11 +85,9 @@ def find_start(
 
 
 def initialize_from(task: TrainingModule, content: dict[str, Any]) -> None:
-    """Load the weights of a checkpoint into a new run (of best.ckpt their moving average).
+    """Load `Start.initial` into a new run (of best.ckpt the moving average) and say what differs.
 
-    content: `Start.initial`. Prints model settings that differ, and with the vocabulary of the
-    data how many of its symbols are new. Raises UserError if the vocabulary or a weight does not
-    fit, and where weights that start anew would not be trained.
+    Raises UserError for a vocabulary or weight that does not fit, and new weights that are frozen.
     """
     header, name = content["triptych"], str(task.config.run.start.init_from)
     altered = [c for c in changes(header, to_plain(task.config)) if c.alters_model()]
@@ -124,10 +120,8 @@ def initialize_from(task: TrainingModule, content: dict[str, Any]) -> None:
 
 
 def start_from_vectors(task: TrainingModule, path: str, *, freeze: bool) -> dict[str, int]:
-    """Fill the embeddings of a run with the vectors of a file and say how many it has.
-
-    Returns how many tokens there are, how many of them are words and how many got a vector. Raises
-    UserError as `place_vectors` does, and for models of a domain without words.
+    """Fill the embeddings with the vectors of a file; say and return how many tokens, words and
+    covered words there are. Raises UserError as `place_vectors`, and for models without words.
     """
     target = task.word_rows()
     fixed = place_vectors(target, path)

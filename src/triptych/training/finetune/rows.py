@@ -61,8 +61,8 @@ def with_rows(
 ) -> dict[str, Tensor]:
     """Return the weights of another model with the rows of this model's symbols.
 
-    initial: weights of this model as they were drawn; new symbols keep their rows. A weight that
-    the other model does not have, or has in another shape, is returned as it is there.
+    initial: weights of this model, from which new symbols keep their rows. A weight that the other
+    model lacks, or has in another shape, is returned as it is there.
     """
     weights = dict(other)
     for each in maps:

@@ -15,10 +15,7 @@ Items: TypeAlias = Sequence[int] | NDArray[np.int64]
 
 
 class Ragged:
-    """Rows of whole numbers; row i is `values[offsets[i] : offsets[i + 1]]`, offsets int64 [N + 1].
-
-    The values may be mapped from a file.
-    """
+    """Rows of whole numbers, mapped or in memory; row i is values[offsets[i] : offsets[i + 1]]."""
 
     def __init__(self, values: NDArray[Any], offsets: NDArray[np.int64]) -> None:
         self.values = values
@@ -108,8 +105,7 @@ def plan_parts(
 ) -> Plan:
     """Return a plan of one part at a time, in an order of (seed, epoch).
 
-    plan: returns the batches of a part. The numbers of the parts run on over the epochs, see
-    `ResumableLoader`.
+    plan: of a part. The numbers of the parts run on over the epochs, see `ResumableLoader`.
     """
     every = parts(n_items)
 
@@ -135,8 +131,8 @@ def batches_by_length(
 ) -> Ragged:
     """Return batches of neighbouring items, in an order that the generator, if any, shuffles.
 
-    items, lengths [N]: item numbers and their lengths in tokens, sorted by length. max_tokens:
-    maximum size of a batch in tokens, padding included; a longer item is a batch of its own.
+    items, lengths [N]: sorted by length, in tokens. max_tokens: of a batch, padding included; a
+    longer item is a batch of its own.
     """
     batches = Ragged(items, np.array([*_starts(lengths, max_tokens), len(items)]))
     if generator is None:

@@ -100,8 +100,7 @@ class _Loader:
 class _Order:
     """Batches of each epoch, and their endless order from a position (epoch, index).
 
-    The workers' keys come from here and not from the loader, which would then keep its own workers
-    alive: a loader that is dropped ends them at once.
+    The workers' keys come from here: keys of the loader itself would keep its workers alive.
     """
 
     def __init__(self, plan: Plan, seed: int, name: str) -> None:
@@ -136,17 +135,13 @@ class ResumableLoader(_Loader):
     """Training batches in an endless order: plan(0), plan(1), ..., a function of (seed, epoch).
 
     Batch i of epoch e is augmented with a generator of (seed, e, i). With DDP the ranks take turns
-    in this order, so that no batch is dropped or repeated.
-
-    An iteration yields `len(loader)` batches, also if the plans differ in length (Lightning needs
-    epochs of one length); the next iteration continues the order. `state_dict()` counts the batches
-    handed out, not those that workers have prepared. Workers go on from one epoch to the next.
-
-    Neither torch's DataLoader nor Lightning resumes in the middle of an epoch.
+    in this order. An iteration yields `len(loader)` batches, whatever the plans' lengths (Lightning
+    needs epochs of one length), and the next one goes on. `state_dict()` counts the batches handed
+    out, not those that workers have prepared. Workers go on from one epoch to the next. Neither
+    torch's DataLoader nor Lightning resumes in the middle of an epoch.
 
     name: of the training set, for messages. n_parts: number of plans that are one epoch; an "epoch"
-    of the plan, the seeds and the state is then one part of an epoch. UserError for a plan without
-    batches.
+    of the plan, the seeds and the state is then one part. UserError for a plan without batches.
     """
 
     def __init__(

@@ -1,7 +1,6 @@
 """Packed data: arrays in files of any size, mapped into memory, with a description in JSON.
 
-A file holds the bytes of one array. A row is found by its number, so that the order of an epoch,
-batches by length and a resume are those of data in memory.
+A file holds the bytes of one array; rows are found by number, as those of data in memory.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from triptych.config.schema import from_plain
 from triptych.errors import UserError
 from triptych.pretrained import PREFIX, WEIGHTS, find, read_metadata, weights_in
-from triptych.training.finetune.lora import merge_adapters
+from triptych.training.finetune.parts import merge_adapters
 from triptych.types import Checked
 from triptych.version import __version__
 
@@ -47,10 +47,9 @@ NEEDED = ("domain", "model", "vocabulary")
 
 @dataclass(frozen=True)
 class ModelSettings(Checked):
-    """Settings with which a trained model is opened; a domain adds what its use needs.
+    """Settings with which a trained model is opened, keys of the header of a checkpoint.
 
-    They are keys of the header of a checkpoint. Sources of data, optimisers and settings of the run
-    are none of them.
+    A domain adds what its use needs: no data, optimiser or settings of the run.
     """
 
     model: Any
@@ -63,10 +62,7 @@ class ModelSettings(Checked):
         return from_plain(cls, plain, where="the settings of the model")
 
     def build_model(self, vocabulary: Any) -> nn.Module:
-        """Return a model with initial weights for data of this vocabulary.
-
-        Raises ValueError for settings that do not fit together.
-        """
+        """Return a model with initial weights; ValueError for settings that do not fit."""
         raise NotImplementedError
 
 
@@ -87,10 +83,7 @@ def header(
 
 @cache
 def code_commit() -> str | None:
-    """Return the git commit of the running code, with "-dirty" if tracked files were changed.
-
-    None if the code is no checkout.
-    """
+    """Return the git commit of the code, "-dirty" if tracked files changed; None if no checkout."""
     package = Path(__file__).parents[2]
 
     def git(*words: str) -> str:
@@ -122,8 +115,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the content of a checkpoint on the CPU, read with weights_only=True.
 
     content["triptych"] is the `header`, content["state_dict"] the weights, memory-mapped. A
-    `.safetensors` file or pretrained:NAME is a shipped model, a folder one of `triptych export`,
-    see `triptych.pretrained`.
+    `.safetensors` file or pretrained:NAME is a shipped model, a folder one of `triptych export`.
     Raises UserError for a file that is missing, damaged, of another format or no checkpoint.
     """
     # A Path is a file, also one that is named like a shipped model.
@@ -192,10 +184,7 @@ class StoredAs:
 
 
 def paired(rows: Tensor, heads: int) -> Tensor:
-    """Rows [H E, ...] of a file in the order of Triptych, which rotates features 2i and 2i + 1.
-
-    Other libraries rotate i and i + E / 2 together.
-    """
+    """Rows [H E, ...] of a file that rotates features i and i + E / 2, in the order 2i, 2i + 1."""
     reordered: Tensor = rows.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
     return reordered
 
@@ -252,15 +241,13 @@ def merged_weights(content: dict[str, Any]) -> dict[str, Tensor]:
 def average_weights(checkpoints: Sequence[Path]) -> dict[str, Any]:
     """Return the content of a checkpoint whose weights are the mean of those of checkpoints.
 
-    Vaswani et al. 2017, section 6.1: the mean of the last checkpoints of a run. The mean is
-    computed in float32, of the weights that `triptych.load` opens: with optim.ema_decay the moving
-    averages, with low-rank adapters the merged weights. Tensors of integers, such as counts of
-    batches, and the header are those of the checkpoint of the highest step; in the header
-    `averaged` has file and step of each checkpoint, and `metrics` is empty. A run can begin from
-    the content (run.start.init_from), but not be resumed.
+    Vaswani et al. 2017, section 6.1. The mean is computed in float32, of the weights that
+    `triptych.load` opens: moving averages, merged adapters. Tensors of integers and the header are
+    those of the highest step; in the header `averaged` has file and step of each checkpoint, and
+    `metrics` is empty. A run can begin from the content (run.start.init_from), not be resumed.
 
-    checkpoints: files or folders as `read_checkpoint` takes them. Raises UserError where domain,
-    settings of the model or vocabulary differ, or names or shapes of weights.
+    checkpoints: as `read_checkpoint` takes them. Raises UserError where domain, settings of the
+    model or vocabulary differ, or names or shapes of weights.
     """
     contents = [read_checkpoint(path) for path in checkpoints]
     headers = [content["triptych"] for content in contents]

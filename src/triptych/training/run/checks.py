@@ -13,7 +13,6 @@ import pytorch_lightning as pl
 import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.callbacks import Checkpoint
-from pytorch_lightning.strategies import DDPStrategy, SingleDeviceStrategy
 
 from triptych.errors import UserError, nearest
 from triptych.training.engine.devices import choose_precision, uses_cuda
@@ -39,7 +38,7 @@ OBJECTS = ("callbacks", "logger", "plugins")
 NOT_OPTIONS = ({*NOT_ALLOWED, "plugins", "model_registry"} - {"overfit_batches"}) & set(PARAMETERS)
 """Arguments that the run sets itself or that a command line cannot express."""
 
-_SHARDED = ("fsdp", "deepspeed")
+_SHARDED = ("fsdp", "deepspeed", "modelparallel")
 """Words in the names of strategies in which no process has the whole model."""
 
 _SMALLEST = {"accumulate_grad_batches": 1, "gradient_clip_val": 0, "log_every_n_steps": 1}
@@ -71,10 +70,9 @@ def _argument(name: str, value: Any) -> Any:
 
 
 def check_settings(config: RunSettings, trainer: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments that Lightning's Trainer gets, with a chosen precision.
+    """Return the arguments for Lightning's Trainer, from those of the user, with a precision.
 
-    trainer: those of the user. Raises UserError for the first setting that no run can have on this
-    machine.
+    Raises UserError for the first setting that no run can have on this machine.
     """
     run, optim = config.run, config.optim
     for name, value in trainer.items():
@@ -131,12 +129,8 @@ def check_strategy(strategy: Any) -> None:
 
     The optimisers, the clipping, the moving average and the checkpoints need whole weights.
     """
-    if isinstance(strategy, str):
-        supported, name = not any(word in strategy for word in _SHARDED), strategy
-    else:
-        supported = isinstance(strategy, DDPStrategy | SingleDeviceStrategy)
-        name = type(strategy).__name__
-    if not supported:
+    name = strategy if isinstance(strategy, str) else type(strategy).__name__
+    if any(word in name.lower() for word in _SHARDED):
         raise UserError(
             f"trainer.strategy is {name}, but every process needs the whole model here; use ddp "
             "(for less memory: model.transformer.activation_checkpointing, a smaller batch with "
@@ -160,10 +154,7 @@ def check_compiler(device: str) -> None:
 
 
 def build_trainer(config: RunSettings, trainer: dict[str, Any], keep: Checkpoint) -> pl.Trainer:
-    """Return Lightning's Trainer of a run; what depends on the data is added to it later.
-
-    Raises UserError as `check_settings`, and for values that Lightning refuses.
-    """
+    """Return Lightning's Trainer of a run; UserError as `check_settings`, or for its refusals."""
     arguments = check_settings(config, trainer)
     folder = config.run.folder
     own = {

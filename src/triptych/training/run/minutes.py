@@ -107,10 +107,9 @@ def fit_to_minutes(
 ) -> tuple[RunSettings, dict[str, Any]]:
     """Return the settings of a run and of its Trainer that take so many minutes on this machine.
 
-    Fitted are the updates, the interval of validations and the warm-up. A trial run, which leaves
-    nothing, is timed; its time and that of reading the data count. A run that goes on has the
-    numbers of its checkpoint. prepare: of `prepared_once`; other arguments as of `train`. UserError
-    where the time is too short for an update and a validation.
+    Fitted are the updates, the interval of validations and the warm-up, by a trial run that leaves
+    nothing; its time and that of reading count. A run that goes on has its checkpoint's numbers.
+    prepare: of `prepared_once`. UserError for less than an update and a validation.
     """
     began = time.monotonic()
     if resume and holds_checkpoint(config.run.folder):

@@ -35,10 +35,9 @@ Prepare = Callable[[Any, Any], Prepared]
 
 @contextlib.contextmanager
 def disconnected_by_refusal() -> Iterator[None]:
-    """Close the connections to the other ranks where a refusal ends this process.
+    """Close the connections to the other ranks, without waiting, where a refusal ends this process.
 
-    A connection's thread that outlives the interpreter would abort the process, and change its exit
-    code. A refusal leaves no communication open, so closing waits for nobody.
+    A connection's thread that outlives the interpreter would change the exit code.
     """
     try:
         yield
@@ -49,10 +48,7 @@ def disconnected_by_refusal() -> Iterator[None]:
 
 
 def decided_by_rank_0(decide: Callable[[], R]) -> R:
-    """Return what `decide` returns on rank 0; the others only wait.
-
-    A UserError of rank 0 ends all processes, the others without a message.
-    """
+    """Return what `decide` returns on rank 0, whose UserError ends all ranks, others silent."""
     rank, world = rank_and_world()
     if world == 1:
         return decide()
@@ -135,10 +131,7 @@ def _hash(state: Any, count: int, make_batch: Callable[[int], Any]) -> int:
 
 
 def shared(items: Sequence[T], work: Callable[[Sequence[T]], Sequence[R]]) -> list[R]:
-    """Return work(items), one result for each item; the ranks share the items.
-
-    All ranks call it with the same items and get all results.
-    """
+    """Return work(items), one result each, on all ranks, which call it with the same items."""
     rank, world = rank_and_world()
     mine = work(items[rank::world])
     if world == 1:

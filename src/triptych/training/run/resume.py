@@ -104,10 +104,9 @@ def is_occupied(folder: Path) -> bool:
 
 
 def check_run_folder(folder: Path, *, resume: Resume) -> bool:
-    """Return whether the run goes on from a checkpoint in this folder.
+    """Return whether the run goes on from a checkpoint in this folder; UserError for neither.
 
-    "auto" begins also in the folder of a run that was killed before its first checkpoint. Raises
-    UserError where the run can neither begin nor go on.
+    "auto" begins also in the folder of a run that was killed before its first checkpoint.
     """
     checkpoints = folder / "checkpoints"
     occupied, resumable = is_occupied(folder), holds_checkpoint(folder)
@@ -137,10 +136,7 @@ def check_run_folder(folder: Path, *, resume: Resume) -> bool:
 
 
 def find_checkpoint(folder: Path) -> tuple[Path, dict[str, Any]]:
-    """Return path and content of last.ckpt, or of best.ckpt if last.ckpt is damaged.
-
-    Raises UserError if both are damaged, or missing: another process has found one.
-    """
+    """Return path and content of last.ckpt, or of best.ckpt if it is damaged; else UserError."""
     refused: list[str] = []
     for name in ("last.ckpt", "best.ckpt"):
         path = folder / "checkpoints" / name
@@ -185,10 +181,9 @@ def check_resumable(
 def resume_run(
     task: TrainingModule, loader: ResumableLoader, path: Path, content: dict[str, Any]
 ) -> int:
-    """Set the loader's position to the checkpoint's and return the step.
+    """Set the loader's position to the checkpoint's and return the step; print changed settings.
 
-    Prints the settings that have changed; the new ones are used. Raises UserError if vocabulary,
-    weights or training items differ.
+    Raises UserError if vocabulary, weights or training items differ.
     """
     header = content["triptych"]
     changed = changes(header, to_plain(task.config))

@@ -29,8 +29,7 @@ class StartConfig(Checked):
     """Weights that a new run starts with."""
 
     init_from: str | None = None
-    """Checkpoint (.ckpt), or pretrained:NAME, that gives the initial weights; null for new
-    weights."""
+    """Checkpoint (.ckpt), or pretrained:NAME, with the initial weights; null for new ones."""
     init_vocabulary: Literal["checkpoint", "data"] = "checkpoint"
     """Vocabulary of a run with init_from: that of the `checkpoint`, which the data have to fit, or
     that of the `data`; then symbols that both have keep their weights and others start anew."""
@@ -186,10 +185,7 @@ class RunSettings(Checked):
         return self.opening(self.model)
 
     def build_model(self, vocabulary: Any = None) -> nn.Module:
-        """Return a model with initial weights for data of this vocabulary.
-
-        Raises UserError for sizes and parts that do not fit together or the data.
-        """
+        """Return a model with initial weights; UserError for parts that do not fit."""
         try:
             return self.model_settings().build_model(vocabulary)
         except ValueError as error:

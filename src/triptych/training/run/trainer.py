@@ -17,18 +17,15 @@ from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from triptych.config.schema import to_plain
-from triptych.errors import Interrupted
+from triptych.errors import Interrupted, library
 from triptych.files.results import remove_unfinished
-from triptych.training.callbacks.checkpointing import KeepCheckpoints
+from triptych.training.callbacks.checkpointing import KeepCheckpoints, StopOnSignal
 from triptych.training.callbacks.ema import WeightAverage
 from triptych.training.callbacks.progress import ShowProgress, clock, say
-from triptych.training.callbacks.signals import StopOnSignal
 from triptych.training.engine.module import TrainingModule
 from triptych.training.finetune.initial import find_start, initialize_from, start_from_vectors
 from triptych.training.lightning_fixes import Patience, quiet_lightning, start_processes
-from triptych.training.loggers.csv import CsvMetrics
-from triptych.training.loggers.tensorboard import check_tensorboard, open_tensorboard
-from triptych.training.loggers.wandb import open_wandb
+from triptych.training.loggers import CsvMetrics, open_tensorboard, open_wandb
 from triptych.training.run.checkpoint import code_commit, versions
 from triptych.training.run.checks import build_trainer, check_batches
 from triptych.training.run.processes import (
@@ -59,10 +56,9 @@ def train(
 ) -> Path:
     """Train a model and return the run's folder.
 
-    domain: its name. prepare: `Domain.prepare`, which reads the data and seeds torch before it
-    builds the model; random numbers of the training depend on run.seed alone. trainer: arguments of
-    Lightning's Trainer (max_steps, devices, strategy, ...). resume: continue from last.ckpt of the
-    run, or from best.ckpt if that is damaged; "auto": if there is one.
+    prepare: `Domain.prepare`, which reads the data and seeds torch before it builds the model.
+    trainer: arguments of Lightning's Trainer. resume: continue from last.ckpt of the run, or from
+    best.ckpt if that is damaged; "auto": if there is one.
 
     The folder contains config.yaml, versions.json, metrics.csv, samples/ and checkpoints/;
     fast_dev_run leaves none. Raises UserError before the first step for anything refused, for most
@@ -70,7 +66,7 @@ def train(
     """
     quiet_lightning()
     if config.run.log.tensorboard:
-        check_tensorboard()
+        library("tensorboard", "run.log.tensorboard", "tensorboard")
     folder = config.run.folder
     keep = KeepCheckpoints(
         folder / "checkpoints", minutes=config.run.save_minutes, late=config.run.keep_late
@@ -133,12 +129,8 @@ def train(
                 precision = f"{precision}, float32 products in TF32"
             _introduce(task, lightning, folder, precision)
             train_loader.pin_memory = validation_loader.pin_memory = on_gpu
-            lightning.fit(
-                task,
-                train_dataloaders=train_loader,
-                val_dataloaders=validation_loader,
-                ckpt_path=str(start.resumed[0]) if start.resumed else None,
-            )
+            last = str(start.resumed[0]) if start.resumed else None
+            lightning.fit(task, train_loader, validation_loader, ckpt_path=last)
         except torch.OutOfMemoryError:
             full = True
             raise

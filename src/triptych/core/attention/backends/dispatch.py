@@ -7,8 +7,7 @@
 | all others | `tiled` | `flex` |
 
 SDPA is `scaled_dot_product_attention`, which takes the flash kernels of the device. With attention
-dropout, with heads narrower than 16 features and in float64 (`flex_serves`), CUDA uses the backend
-of the other devices.
+dropout, heads narrower than 16 features or float64 (`flex_serves`) CUDA uses the other backend.
 """
 
 from __future__ import annotations

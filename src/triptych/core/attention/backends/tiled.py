@@ -79,8 +79,7 @@ class Tile(NamedTuple):
     queries: slice
     keys: slice
     partial_masks: tuple[tuple[slice, Tensor], ...]
-    """Runs of keys, counted from the tile's first, of which some are hidden: bool [Q, keys of the
-    run], True where hidden."""
+    """Runs of keys, counted from the tile's first, and which are hidden: bool [Q, keys]."""
     distances: slice
     """Distances query - key of the tile's pairs, counted downwards from L - 1; without those below
     0 where the pattern is causal."""
@@ -94,9 +93,7 @@ class Tile(NamedTuple):
 def tiles_of(
     pattern: MaskPattern, period: int, length: int, device: torch.device
 ) -> tuple[Tile, ...]:
-    """Tiles that hold every visible pair of positions 0..L-1 once; they begin at multiples of the
-    period.
-    """
+    """Tiles, from multiples of the period on, that hold every visible pair of 0..L-1 once."""
     queries = -(-queries_per_tile(device) // period) * period
     position = torch.arange(length, device=device)
     tiles = []
@@ -236,9 +233,8 @@ def skewed(by_distance: Tensor, n_keys: int) -> Tensor:
     """View of columns by falling distance as columns by key: [N, Q, n] -> [N, Q, K].
 
     The first key of the last query is at the largest distance, column 0; for the query before it
-    is one column further. A row of keys therefore begins one column earlier in each next row: a
-    stride of n - 1. With n = K (causal) the view runs on into the next row for the keys after the
-    query, which the mask hides.
+    one column further: a stride of n - 1. With n = K (causal) the view runs on into the next row
+    for the keys after the query, which the mask hides.
     """
     rows, queries, n = by_distance.shape
     from_first = by_distance.view(-1)[queries - 1 :]
@@ -246,10 +242,7 @@ def skewed(by_distance: Tensor, n_keys: int) -> Tensor:
 
 
 def unskewed(d_logits: Tensor, n: int) -> Tensor:
-    """The transpose of `skewed`: [N, Q, K] by key -> [N, Q, n] by distance.
-
-    d_logits is 0 for keys after the query where n = K.
-    """
+    """The transpose of `skewed`: by key [N, Q, K], 0 after the query where n = K -> [N, Q, n]."""
     rows, queries, n_keys = d_logits.shape
     # Rows of K + Q columns, of which row i begins Q - 1 - i columns later than row Q - 1.
     flat = d_logits.new_zeros(rows, queries * (n_keys + queries))

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.core.heads import GivenLogits, cross_entropy
-from triptych.core.models.encoder_only import EncoderOnly, Pooler
-from triptych.core.models.sequence_vector import (
+from triptych.core.models.encoder_only import (
+    EncoderOnly,
     EncoderReader,
     LastTokenReader,
+    Pooler,
     SequenceTaskModel,
     TaskHead,
 )

@@ -1,1 +1,0 @@
-"""Loggers: CSV, wandb and TensorBoard."""
