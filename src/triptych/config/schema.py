@@ -1,8 +1,7 @@
 """Settings: frozen dataclasses, to plain JSON types and back.
 
-A settings class is a frozen dataclass. Below each field stands one sentence with the unit, which is
-also its `--help` text. A part (see `messages`) in plain form is the dotted path of its class and
-its arguments, so that a new kind needs no entry in any table:
+Below each field stands one sentence with the unit, which is also its `--help` text. A part (see
+`messages`) in plain form is the dotted path of its class and its arguments:
 
     {"attention": {"class_path": "triptych.core.attention.relative.Relative", "init_args": {...}}}
 

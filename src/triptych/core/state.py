@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from torch import Tensor
 
@@ -70,20 +70,17 @@ class DecodingState(Generic[Own]):
 def map_tensors(tree: Tree, change: Callable[[Any], Any]) -> Tree:
     """The same lists, tuples, dicts and dataclasses with every tensor changed; None stays."""
     part: Any = tree
-    changed: Any
-    if part is None:
-        changed = None
-    elif isinstance(part, list | tuple):
+    changed: Any = None
+    if isinstance(part, list | tuple):
         changed = type(part)(map_tensors(item, change) for item in part)
     elif isinstance(part, dict):
         changed = {name: map_tensors(item, change) for name, item in part.items()}
     elif is_dataclass(part) and not isinstance(part, type):
         parts = {field.name: getattr(part, field.name) for field in fields(part)}
         changed = replace(part, **map_tensors(parts, change))
-    else:
+    elif part is not None:
         changed = change(part)
-    result: Tree = changed
-    return result
+    return cast(Tree, changed)
 
 
 def tensors_of(tree: object) -> list[Tensor]:

@@ -34,22 +34,20 @@ def beam_search(
 ) -> list[SearchResult]:
     """The n best outputs of each row, n from 1 to beam.
 
-    state: of the model for B rows, without any position. The search expands it to B x beam rows;
-    its memory keeps B rows. max_lengths:
-    limit of each of the B rows in tokens, its end included. penalty: default gnmt:0.6. forbidden:
-    tokens that have no probability (padding, start). constraint: on the tokens of a hypothesis;
-    required: phrases that it must contain, with a beam for each number of tokens that are lacking.
-    Neither changes the log p of a hypothesis: the search looks for the best of those allowed. The
-    result of a row has fewer than n hypotheses, or none, where no more were found.
+    state: of the model for B rows, without any position; the search expands all but its memory to
+    B x beam rows. max_lengths: limit of each of the B rows in tokens, its end included. penalty:
+    default gnmt:0.6. forbidden: tokens that have no probability (padding, start). constraint: on
+    the tokens of a hypothesis; required: phrases that it must contain, with a beam for each number
+    of tokens that are lacking. Neither changes the log p of a hypothesis. The result of a row has
+    fewer than n hypotheses, or none, where no more were found.
 
     log p only falls and the penalty is largest at the length limit, so the best open log p over
     that penalty bounds every later score: a row stops when its n best are above the bound (Huang
     et al. 2017, "When to finish?"). If too few have finished at the length limit, the best open
-    ones follow, marked as unfinished. A beam of 1 is greedy search: its first end is final. Every
-    decision is made within a row, so that a result does not depend on the batch.
+    ones follow, marked as unfinished. A beam of 1 is greedy search: its first end is final.
 
-    `Beams` makes the decisions on the device, and `Margins` observes how close they are. A GPU is
-    waited for every CHECK_INTERVAL steps.
+    `Beams` makes the decisions on the device, within a row, so that a result does not depend on
+    the batch; `Margins` observes them. A GPU is waited for every CHECK_INTERVAL steps.
     """
     device = tensors_of(state)[0].device
     batch, longest = len(max_lengths), max(max_lengths)

@@ -25,7 +25,6 @@ class LengthPenalty:
     """
 
     name: Literal["none", "average", "gnmt"] = "gnmt"
-    """Formula."""
     alpha: float = 0.6
     """Exponent of `gnmt`, at least 0."""
 

@@ -108,7 +108,9 @@ class ForcedText:
         states = [[token == only for token in range(len(token_bytes))] for only in stem]
         for start in range(len(rest)):
             left = rest[start:]
-            states.append([_agree(piece, left) for piece in token_bytes])
+            # One of a token's bytes and those to write begins with the other.
+            agree = ((left.startswith(p) or p.startswith(left)) and p != b"" for p in token_bytes)
+            states.append([*agree])
         states.append([True] * len(token_bytes))
         self.stem, self.last = len(stem), len(states) - 1
         self.forbidden = ~torch.tensor(states, device=device)  # [S, V]
@@ -121,11 +123,6 @@ class ForcedText:
             return self.forbidden[length].expand(batch, -1)  # [B, V]
         written = self.lengths[values[:, self.stem :]].sum(1)  # [B]
         return self.forbidden[(self.stem + written).clamp(max=self.last)]  # [B, V]
-
-
-def _agree(piece: bytes, left: bytes) -> bool:
-    """Whether one of a token's bytes and the bytes to write begins with the other."""
-    return bool(piece) and (left.startswith(piece) or piece.startswith(left))
 
 
 BEGIN = -1

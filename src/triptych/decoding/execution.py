@@ -107,12 +107,10 @@ def quantize(model: Model, dtype: Dtype) -> Model:
     """Return the model in another precision, for use without gradients.
 
     fp32: the model itself. bf16: a copy with all parameters in bfloat16. int8: a copy whose
-    nn.Linear layers hold weights as int8 with one scale per output; their inputs are quantized at
-    each call, and everything else stays in float32. Heads compute likelihoods and distributions
-    in float32 in all three. An int8 model cannot be compiled: its layers are opaque to
-    torch.compile.
-    Raises UserError for an unknown dtype, and for int8 on a device other than a CPU or where this
-    PyTorch has no dynamic quantization.
+    nn.Linear layers hold int8 with one scale per output and quantize their inputs at each call; it
+    cannot be compiled. Heads compute likelihoods and distributions in float32 in all three. Raises
+    UserError for an unknown dtype, and for int8 on a device other than a CPU or where this PyTorch
+    has no dynamic quantization.
     """
     device = next(model.parameters()).device
     if dtype not in get_args(Dtype):

@@ -44,13 +44,13 @@ def particle_filter(
     top-p (ValueError). The constraint concerns unknown values alone. Returns the values, int64
     [B, L] or [B, L, C], and the estimates given the prefix, float64 [B].
 
-    Each row has `particles` copies. A copy samples the unknown values in order; at a known one its
-    weight is multiplied by the model's probability of that value. Copies are drawn anew in
-    proportion to their weights where these become unequal (sequential importance resampling:
-    Doucet and Johansen 2009, section 3.5). The result is one copy, drawn by its weight; with more
-    particles its distribution tends to that of the unknown values given all known ones, and with
-    one particle it is that of `generate`. The estimate of p is unbiased, so that of log p is on
-    average too low; it is exact where the known values come first.
+    Each row has `particles` copies, which sample the unknown values in order; at a known one the
+    weight of a copy is multiplied by the model's probability of that value. Copies are drawn anew
+    in proportion to weights that become unequal (sequential importance resampling: Doucet and
+    Johansen 2009, section 3.5). The result is one copy, drawn by its weight; with more particles
+    its distribution tends to that given all known values, with one it is that of `generate`. The
+    estimate of p is unbiased, so that of log p is on average too low; it is exact where the known
+    values come first.
     """
     request, given = _with_known(model, request)
     constraint, generator, previous = request.constraint, request.generator, request.previous
@@ -109,15 +109,14 @@ def resample(
     """Unknown values after `passes` passes of a Markov chain, and the share of accepted proposals.
 
     The request gives the known values, and for the unknown ones the start of the chain, such as the
-    result of `generate`, which sees only the known values before each position. The temperature is
-    as in `particle_filter`; no top-k, top-p and constraint (ValueError). Returns int64 [B, L(, C)].
+    result of `generate`. The temperature is as in `particle_filter`; no top-k, top-p and constraint
+    (ValueError). Returns int64 [B, L(, C)].
 
-    The chain has the model's distribution of the unknown values given all known ones as its
-    stationary distribution. A pass visits runs of `block` positions, from a random offset; longer
-    runs are accepted less often. In each it proposes new values for the unknown positions, sampled
-    in order with the known ones forced, and accepts them by the rule of Metropolis and Hastings
-    (Hastings 1970): with probability min(1, r), where r is the ratio of new to old probability of
-    all values that were not proposed. Rows accept independently.
+    The stationary distribution is the model's, of the unknown values given all known ones. A pass
+    visits runs of `block` positions, from a random offset; longer runs are accepted less often. In
+    each it proposes new values for the unknown positions, sampled in order with the known ones
+    forced, and a row accepts them by the rule of Metropolis and Hastings (Hastings 1970): with
+    probability min(1, r), the ratio of new to old probability of all values not proposed.
     """
     request, given = _with_known(model, request)
     if request.constraint is not None:

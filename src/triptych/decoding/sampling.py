@@ -134,9 +134,8 @@ def part_of(progress: Progress | None, first: int, total: int, *, rows: int = 1)
 class Draft:
     """Draft that repeats the values `lag` positions before; verified by the model in one step.
 
-    Four voices in turn hold most of their notes (lag 4). Verification samples every value from the
-    model's distribution with the same random numbers, so a draft changes the speed and no value
-    (Leviathan et al. 2023, with a deterministic draft).
+    Four voices in turn hold most of their notes (lag 4). Every value is sampled with the same
+    random numbers, so a draft changes the speed and no value (Leviathan et al. 2023).
     """
 
     lag: int

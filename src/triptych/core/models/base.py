@@ -57,10 +57,8 @@ class Conditioner(nn.Module):
 
     def step_vectors(self, values: Tensor, positions: Tensor, kept: Any) -> Tensor | None:
         """Vectors [B, 1 or P, D] at positions int64 [P], from the values before; None for none."""
-        if kept is None or kept.shape[1] == 1:
-            vectors: Tensor | None = kept
-        else:
-            vectors = kept.index_select(1, positions)  # [B, P, D]
+        shared = kept is None or kept.shape[1] == 1
+        vectors: Tensor | None = kept if shared else kept.index_select(1, positions)
         return vectors
 
 

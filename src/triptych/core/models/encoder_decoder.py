@@ -96,9 +96,8 @@ class EncoderDecoder(TransformerModel, SequenceToSequence):
     """Encoder and decoder with cross-attention over token sequences (Vaswani et al. 2017).
 
     Both embeddings are multiplied by sqrt(D). The output is linear without a bias; it may share
-    the matrix of the target embedding, which is not multiplied there (section 3.4). With a matrix
-    of its own the output starts at zero, so that every token starts with the same probability; a
-    shared matrix cannot start at zero.
+    the matrix of the target embedding, which is not multiplied there (section 3.4). A matrix of its
+    own starts at zero, so that every token starts with the same probability.
 
     max_length: extent in tokens for the position encoding and the attention variant; full and
     relative attention and sinusoidal positions also serve longer sequences. Sharing `all` needs

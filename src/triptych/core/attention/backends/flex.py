@@ -37,11 +37,8 @@ NUMBERS = count()
 
 def flex_serves(q: Tensor) -> bool:
     """Whether FlexAttention computes attention for queries q [B, H, L, E]."""
-    return q.shape[-1] >= SMALLEST_HEAD and q.dtype in (
-        torch.float32,
-        torch.bfloat16,
-        torch.float16,
-    )
+    of_kernels = torch.float32, torch.bfloat16, torch.float16
+    return q.shape[-1] >= SMALLEST_HEAD and q.dtype in of_kernels
 
 
 def attend_by_flex(
