@@ -103,7 +103,7 @@ class SwiGLU(FeedForwardConfig):
 
 
 class FeedForward(nn.Module):
-    """fc2(activation(fc1(x))), or gated, without biases, fc2(activation(gate(x)) * fc1(x))."""
+    """fc2(activation(fc1(x))), or gated fc2(activation(gate(x)) * fc1(x)), without biases."""
 
     def __init__(
         self, d_model: int, d_ff: int, activation: Callable[[Tensor], Tensor], gated: bool = False

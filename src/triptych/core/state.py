@@ -50,7 +50,7 @@ class DecodingState(Generic[Own]):
     """What the model keeps beside its layers: a dataclass of tensors, or None."""
 
     def select(self, rows: Tensor, memory_rows: Tensor | None = None) -> DecodingState[Own]:
-        """A copy of rows int64 [n], and of memory_rows of the memory, else shared."""
+        """A copy of rows int64 [n]; the memory is shared, or its `memory_rows` are copied."""
 
         def of_rows(tensor: Tensor) -> Tensor:
             return tensor.index_select(0, rows)

@@ -279,7 +279,7 @@ class Margins:
         self.of_steps.scatter_reduce_(0, beams.row, margin, "amin")
 
     def results(self, ranked: Mapping[int, Ranked]) -> dict[int, SearchResult]:
-        """The results of rows, by whose order margins shrink too. Waits for the device."""
+        """The results of rows, whose margins have the final order too. Waits for the device."""
         n_best, of_steps = self.settings.n_best, self.of_steps.tolist()
         results = {}
         for row, (length, finished, unfinished) in ranked.items():

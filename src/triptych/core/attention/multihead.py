@@ -233,7 +233,7 @@ class AttentionConfig(Checked, ABC):
 
     @abstractmethod
     def mask_pattern(self, shape: tuple[int, ...], causal: bool) -> MaskPattern:
-        """Make the pattern that all layers of a stack share; ValueError for other shapes.
+        """Make the pattern that a stack's layers share; ValueError for a shape it cannot serve.
 
         shape: extent of each axis of the sequence, slowest first: (2048,) for text and music,
         (32, 32, 3) for an RGB image.

@@ -16,7 +16,7 @@ from triptych.core.transformer import Stack
 
 @dataclass(frozen=True)
 class Condition:
-    """What predictions of a row depend on besides its values: tensors of B rows; has subclasses."""
+    """What predictions of a row depend on besides its values, of B rows; a model may extend it."""
 
     vectors: Tensor | None = None
     """Added to the inputs of the decoder: [B, 1, D] for all positions, or [B, L, D]."""

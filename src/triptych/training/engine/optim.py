@@ -161,9 +161,9 @@ class Cosine(Warmup):
 
 @dataclass(frozen=True)
 class Noam(ScheduleConfig):
-    """Schedule of the first Transformer (Vaswani et al. 2017, section 5.3, equation 3).
+    """Schedule of Vaswani et al. 2017, section 5.3, equation 3, whose learning_rate is 1.
 
-    learning_rate x d_model^-0.5 x min(step^-0.5, step x warmup_steps^-1.5); in the paper it is 1.
+    learning_rate x d_model^-0.5 x min(step^-0.5, step x warmup_steps^-1.5).
     """
 
     needs_width: ClassVar[bool] = True
