@@ -17,7 +17,7 @@ from torch import Tensor
 from triptych.decoding.constraints import ByPriority
 from triptych.decoding.generate import generate
 from triptych.decoding.sampling import SampleRequest, Sampling
-from triptych.domains.music.constraints import ConstraintOptions
+from triptych.domains.music.conditions import ConstraintOptions
 from triptych.domains.music.melody import condition_of
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"

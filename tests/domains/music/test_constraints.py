@@ -16,7 +16,7 @@ from triptych.decoding.constraints import ByPriority
 from triptych.decoding.execution import CompiledSteps
 from triptych.decoding.generate import generate
 from triptych.decoding.sampling import Draft, LogitsConstraint, SampleRequest, Sampling
-from triptych.domains.music.constraints import SCALES, ConstraintOptions, parse_ranges, parse_scale
+from triptych.domains.music.conditions import SCALES, ConstraintOptions, parse_ranges, parse_scale
 from triptych.domains.music.domain import MusicSampleOptions
 from triptych.domains.music.generation import continue_tokens, sample_pieces
 from triptych.domains.music.inference import MusicModel

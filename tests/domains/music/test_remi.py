@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from triptych.domains.music.attention import find_query
+from triptych.domains.music.conditions import ConstraintOptions
 from triptych.domains.music.config import Augmentation
-from triptych.domains.music.constraints import ConstraintOptions
 from triptych.domains.music.midi import midi_bytes, parse_midi
 from triptych.domains.music.tokenizers.instruments import DRUMS, Ensemble, program_of
 from triptych.domains.music.tokenizers.remi import RemiTokenizer

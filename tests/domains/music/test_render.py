@@ -6,9 +6,8 @@ import pretty_midi
 import pytest
 
 from triptych.domains.music import midi, statistics
-from triptych.domains.music.midi import new_midi, read_midi, write_piece, write_wav
+from triptych.domains.music.midi import FLUIDSYNTH, new_midi, read_midi, write_piece, write_wav
 from triptych.domains.music.notes import Notes, Part, Score
-from triptych.domains.music.sound import FLUIDSYNTH
 from triptych.domains.music.statistics import self_similarity_png
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer

@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterable
 from xml.etree.ElementTree import Element
 
-from triptych.domains.music.constraints import SEMITONES
-
+SEMITONES = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
 ROOTS = ("C", "C#", "D", "Eb", "E", "F", "F#", "G", "Ab", "A", "Bb", "B")
 QUALITIES = (
     "maj", "min", "dim", "aug", "sus2", "sus4", "7", "maj7", "min7", "hdim7", "dim7", "minmaj7"

@@ -8,8 +8,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from triptych.domains.base import Domain
-from triptych.domains.music.conditions import FrameOptions
-from triptych.domains.music.constraints import ConstraintOptions
+from triptych.domains.music.conditions import ConstraintOptions, FrameOptions
 from triptych.domains.options import (
     AttentionOptions,
     AverageOptions,
@@ -101,19 +100,12 @@ class MusicEvaluateOptions(MusicScoreRequest, TranspositionOptions, EvaluateOpti
 
     def report(self, result: dict[str, Any]) -> list[str]:
         lines = []
-        if self.keep is not None:
+        if self.keep is not None or self.fill is not None:
             given = result["details"]["completion"]
-            lines.append(
-                f"nats per note of the {given['free_notes']} notes that are not kept, by "
-                f"{given['particles']} particles:"
-            )
-            lines += [f"  {name:<8}{value:.4f}" for name, value in given["nats_per_note"].items()]
-        if self.fill is not None:
-            given = result["details"]["completion"]
-            lines.append(
-                f"nats per note of the {given['free_notes']} notes of {self.fill} in "
-                f"{given['pieces']} pieces, by what is known:"
-            )
+            which = f"of {self.fill} in {given['pieces']} pieces, by what is known"
+            if self.keep is not None:
+                which = f"that are not kept, by {given['particles']} particles"
+            lines.append(f"nats per note of the {given['free_notes']} notes {which}:")
             lines += [f"  {name:<12}{value:.4f}" for name, value in given["nats_per_note"].items()]
         if self.statistics:
             from triptych.domains.music.comparison import text_lines
@@ -195,13 +187,7 @@ class MusicSampleOptions(TranspositionOptions, SampleOptions, ConstraintOptions,
         return dict.fromkeys(("primer", "given", "melody"), "a MIDI file or a score")
 
     def output_names(self) -> list[str]:
-        endings = [
-            ".mid",
-            ".wav",
-            ".png",
-            ".musicxml",
-            *([SIMILARITY] if self.self_similarity else []),
-        ]
+        endings = [".mid", ".wav", ".png", ".musicxml", *[SIMILARITY] * self.self_similarity]
         return [f"piece-{index:02d}{end}" for index in range(self.count) for end in endings]
 
 

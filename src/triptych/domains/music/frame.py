@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -144,7 +145,15 @@ def put_into(
     notes = replace(notes, part=player, program=np.array(own, dtype=np.int64))
     notes = replace(notes, release=np.maximum(notes.release, notes.onset + 1))
     old = given.notes[kept]
-    notes = notes[_free(old, notes)]
+    held: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    for part, pitch, *span in old.rows("part", "pitch", "onset", "release"):
+        held[part, pitch].append((span[0], span[1]))
+    # One key cannot be struck again while it is held: a kept note would end there.
+    free = [
+        not any(start <= onset < stop for start, stop in held[part, pitch])
+        for part, pitch, onset in notes.rows("part", "pitch", "onset")
+    ]
+    notes = notes[np.array(free, dtype=bool)]
     every = joined(old, notes)
     is_new = np.repeat([False, True], [len(old), len(notes)])
     if order:  # such as voices, from the highest
@@ -158,28 +167,9 @@ def put_into(
         every = replace(every, part=np.argsort(rank)[every.part])
     rows = np.lexsort((every.pitch, every.release, every.onset, every.part))
     end = max(given.last_tick if kept.any() else 0, int(every.release.max(initial=0)))
+    parts = [replace(part, pedal=[m for m in part.pedal if m[0] < end]) for part in parts]
     score = replace(given, parts=parts, notes=every[rows], last_tick=end)
-    playing = np.unique(score.notes.part)
-    pedals = [replace(p, pedal=[m for m in p.pedal if m[0] < end]) for p in parts]
-    score = without_rests(replace(score, parts=pedals)) if len(playing) else score
-    return Made(score, is_new[rows])
-
-
-def _free(old: Notes, new: Notes) -> NDArray[np.bool_]:
-    """Return which new notes begin while no old one of their part and pitch sounds: bool [N].
-
-    One key cannot be struck again while it is held: a kept note would end there.
-    """
-    spans: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for part, pitch, onset, release in old.rows("part", "pitch", "onset", "release"):
-        spans.setdefault((part, pitch), []).append((onset, release))
-    return np.array(
-        [
-            not any(start <= onset < stop for start, stop in spans.get((part, pitch), ()))
-            for part, pitch, onset in new.rows("part", "pitch", "onset")
-        ],
-        dtype=bool,
-    )
+    return Made(without_rests(score) if len(rows) else score, is_new[rows])
 
 
 def joined(first: Notes, second: Notes) -> Notes:

@@ -26,8 +26,7 @@ from triptych.domains.music.attention import (
     find_query,
     note_attention,
 )
-from triptych.domains.music.conditions import FrameOptions, chords_at
-from triptych.domains.music.constraints import ConstraintOptions
+from triptych.domains.music.conditions import ConstraintOptions, FrameOptions, chords_at
 from triptych.domains.music.domain import (
     DRAWING,
     NUMBERS,
@@ -86,9 +85,8 @@ class MusicModel(MusicEvaluation):
         self, given: GivenMidi, keep: str | None = None, count: int = 1, **options: Any
     ) -> list[pretty_midi.PrettyMIDI]:
         """Keep a part of a piece and sample the rest; see `completed`, which returns scores."""
-        return [
-            pretty_midi_of(made.score) for made in self.completed(given, keep, count, **options)
-        ]
+        pieces = self.completed(given, keep, count, **options)
+        return [pretty_midi_of(made.score) for made in pieces]
 
     def sampled(
         self,
@@ -115,7 +113,7 @@ class MusicModel(MusicEvaluation):
         for no melody where it has one.
         """
         tokenizer = self.tokenizer
-        rules = [] if constraints is None else tokenizer.constraints(constraints)
+        rules = tokenizer.constraints(constraints)
         self.check_melody(given=melody is not None)
         frame = FrameOptions() if frame is None else frame
         frame.check_conditions(tokenizer.condition_options, tokenizer.name)
@@ -163,25 +161,25 @@ class MusicModel(MusicEvaluation):
 
     def _in_frame(self, given: Score, piece: Score, end: int, seconds: float | None) -> Made:
         """Return a given piece and the notes of another from the tick `end` on, in its frame."""
-        tokenizer = self.tokenizer
+        tokenizer, goes_on = self.tokenizer, len(given.notes) > 0
         notes = piece.notes[piece.notes.release > end]
         notes = replace(notes, onset=np.maximum(notes.onset, end))
         if not tokenizer.by_seconds:
             given = continued(given, piece, end)
-        if not len(given.notes):  # what was not asked for is the model's
+        if not goes_on:  # what was not asked for is the model's
             frame = {name: getattr(given, name) or getattr(piece, name) for name in FRAME}
             given = replace(given, **frame)
         made = put_into(
             given,
             np.ones(len(given.notes), dtype=bool),
             replace(piece, notes=notes),
-            tokenizer.owners(given) if len(given.notes) else {},
+            tokenizer.owners(given) if goes_on else {},
             by_seconds=tokenizer.by_seconds,
             order=tuple(tokenizer.voice_ranges),
         )
         if seconds is None:
             return made
-        stop = (given.duration if len(given.notes) else 0.0) + seconds
+        stop = (given.duration if goes_on else 0.0) + seconds
         last = int(given.ticks(np.array([stop]))[0])
         return Made(cut(made.score, last), made.is_new[made.score.notes.onset < last])
 
@@ -208,7 +206,7 @@ class MusicModel(MusicEvaluation):
         """
         self.check_melody()
         tokenizer = self.tokenizer
-        rules = [] if constraints is None else tokenizer.constraints(constraints)
+        rules = tokenizer.constraints(constraints)
         score = self._read(given, "the given piece", transpose)
         if chords is not None:
             asked = FrameOptions(chords=chords)
@@ -220,18 +218,13 @@ class MusicModel(MusicEvaluation):
             rules = [grammar, *rules]
         piece = tokenizer.given(score, keep, fill, melody_track)
         device = device_of(self.full_model)
-        parts = (torch.from_numpy(part).to(device) for part in (piece.ids, piece.known))
-        request = SampleRequest.of(count, **options)
-        tokens = complete_tokens(
-            self.model,
-            replace(
-                request,
-                given=Given(*(part.expand(count, -1) for part in parts)),
-                constraint=ByPriority(rules) if rules else None,
-            ),
-            self.settings,
-            particles=particles,
+        ids, known = (torch.from_numpy(part).to(device) for part in (piece.ids, piece.known))
+        request = replace(
+            SampleRequest.of(count, **options),
+            given=Given(ids.expand(count, -1), known.expand(count, -1)),
+            constraint=ByPriority(rules) if rules else None,
         )
+        tokens = complete_tokens(self.model, request, self.settings, particles=particles)
         return [piece.finish(ids) for ids in tokens.cpu().numpy()]
 
     def _filled(
@@ -313,11 +306,10 @@ class MusicModel(MusicEvaluation):
         else:
             given = options.arguments_of(self.sampled)
             pieces = self.sampled(**given, frame=options, constraints=options, progress=progress)
-        synthesiser = ""
+        synthesiser, has_bars = "", not self.tokenizer.by_seconds
         for index, made in enumerate(pieces):
             piece = made.only_new() if options.new_only else made
             name = f"piece-{index:02d}"
-            has_bars = not self.tokenizer.by_seconds
             synthesiser = write_piece(
                 piece.score, out.path / name, piece.is_kept, score_too=has_bars
             )
@@ -325,7 +317,7 @@ class MusicModel(MusicEvaluation):
                 midi = pretty_midi_of(piece.score)
                 out.write(f"{name}{SIMILARITY}", self_similarity_png(midi, self.tokenizer))
         made_pieces = counted(options.count, "piece", "pieces")
-        endings = ".mid, .wav, .png" + ", .musicxml" * (not self.tokenizer.by_seconds)
+        endings = ".mid, .wav, .png" + ", .musicxml" * has_bars
         return f"{made_pieces} ({endings}) in {out}; sound by {synthesiser}"
 
     def write_attention(

@@ -1,25 +1,25 @@
-"""MIDI files: read by `midi_reading`, written by mido and pretty_midi, played by pretty_midi.
-
-Files of scores are read by `scores`.
-"""
+"""Files of music: MIDI, and scores in MusicXML, ABC and Humdrum, read, written and played."""
 
 from __future__ import annotations
 
 import io
 import logging
+import re
 import wave
+import zipfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import mido
 import numpy as np
+from numpy.typing import NDArray
 
 from triptych.domains.music.midi_reading import DRUM_CHANNEL, SUSTAIN_PEDAL, read_score
+from triptych.domains.music.musicxml import MUSICXML_SUFFIXES, parse_musicxml
 from triptych.domains.music.musicxml_writing import musicxml_bytes
 from triptych.domains.music.notes import DEFAULT_TEMPO, DRUMS, Notes, Score
-from triptych.domains.music.scores import NOTATION_SUFFIXES, notation_of, parse_score
-from triptych.domains.music.sound import SAMPLE_RATE, synthesise
 from triptych.errors import UserError
 from triptych.files.piano_roll import IsKept, Piece, piano_roll_png
 from triptych.files.results import write_atomically
@@ -35,6 +35,15 @@ MAX_BYTES = 20_000_000
 """Largest file that is read, in bytes: six times the longest score of music21's corpus."""
 MAX_SECONDS = 7200.0
 """Latest end of a piece, in seconds: damaged files claim weeks."""
+CONVERTED = {".abc": "abc", ".krn": "humdrum"}
+"""Suffix of the files that music21 converts -> its name of their format."""
+NOTATION_SUFFIXES = (*MUSICXML_SUFFIXES, *CONVERTED)
+BEGINNINGS = {
+    ".xml": rb"(?:\xef\xbb\xbf)?\s*<|\xff\xfe<\0|\xfe\xff\0<",
+    ".abc": rb"(?:%.*\s+)*X:\s*\d+\s*\n(?:.*\n)*?K:",
+    ".krn": rb"(?:!.*\s+)*\*\*",
+}
+"""How files of a suffix begin."""
 MIDI_SUFFIXES = (".mid", ".midi", ".kar", ".rmi")
 MUSIC_SUFFIXES = (*MIDI_SUFFIXES, *NOTATION_SUFFIXES)
 """Of all files that are read."""
@@ -46,6 +55,14 @@ PITCHED_CHANNELS = tuple(channel for channel in range(16) if channel != DRUM_CHA
 MAJOR_KEYS = ["Cb", "Gb", "Db", "Ab", "Eb", "Bb", "F", "C", "G", "D", "A", "E", "B", "F#", "C#"]
 MINOR_KEYS = [f"{key}m" for key in (*MAJOR_KEYS[3:], "G#", "D#", "A#")]
 """Names of the keys of 7 flats to 7 sharps."""
+SAMPLE_RATE = 44_100
+"""Samples of sound per second."""
+FLUIDSYNTH = "fluidsynth (TimGM6mb soundfont)"
+SINES = "sine waves and noise (fluidsynth is not installed)"
+KICKS, HATS, CYMBALS = (35, 36), (42, 44, 54, 69, 70, 82), (46, 49, 51, 52, 53, 55, 57, 59)
+"""Pitches of General MIDI; metal sounds are short or long."""
+TOMS = {41: 80.0, 43: 95.0, 45: 110.0, 47: 130.0, 48: 150.0, 50: 180.0}
+"""Pitch -> frequency in hertz."""
 
 
 def read_content(path: Path, name: str) -> bytes:
@@ -62,8 +79,6 @@ def read_content(path: Path, name: str) -> bytes:
 
 def read_midi(given: GivenMidi, name: str = "the piece") -> Score:
     """Return what a file of music holds, or a piece in memory, which error messages call `name`.
-
-    The file is MIDI, or a score in MusicXML, ABC or Humdrum.
 
     Raises UserError as `parse_midi` does, and for a file that is missing.
     """
@@ -102,6 +117,56 @@ def parse_midi(content: bytes, *, name: str) -> Score:
         found = f"; {left_out_of(score)}" if score.left_out else ""
         raise UserError(f"{name} holds no notes{found}")
     return score
+
+
+def notation_of(content: bytes, name: str) -> str:
+    """Return the suffix of a score's kind, by its content; empty where it is none.
+
+    name: of the file. The name decides for archives, in which .mxl files look like others.
+    """
+    if content[:2] == b"PK":
+        return ".mxl" if name.lower().endswith(".mxl") or _holds_score(content) else ""
+    head = content[:10_000].replace(b"\r\n", b"\n")
+    return next((kind for kind, start in BEGINNINGS.items() if re.match(start, head)), "")
+
+
+def _holds_score(content: bytes) -> bool:
+    try:
+        return "META-INF/container.xml" in zipfile.ZipFile(io.BytesIO(content)).namelist()
+    except zipfile.BadZipFile:
+        return False
+
+
+def parse_score(content: bytes, kind: str, *, name: str) -> Score:
+    """Parse the bytes of a score; kind: of `notation_of`.
+
+    Of a file of several ABC tunes the first. Raises UserError as `parse_musicxml`, and for ABC and
+    Humdrum where music21 is missing or does not read them.
+    """
+    if kind not in CONVERTED:
+        return parse_musicxml(content, name=name)
+    tune, *others = re.split(rb"\n(?=X:)", content) if kind == ".abc" else [content]
+    text = tune.decode("utf-8-sig", "replace")
+    try:
+        from music21 import converter
+        from music21.musicxml.m21ToXml import GeneralObjectExporter
+
+        music: Any = converter.parseData(text, format=CONVERTED[kind])
+        exporter = GeneralObjectExporter(music)
+        # Measures stay as short as they are written; only music without any has to be divided.
+        exporter.makeNotation = not music.recurse().getElementsByClass("Measure")
+        document = exporter.parse()
+    except ImportError as error:
+        raise UserError(
+            f"{name}: ABC and Humdrum are read with the package music21, which is not installed "
+            "here: pip install 'triptych[scores]'"
+        ) from error
+    # The readers of music21 raise many types for damaged files.
+    except Exception as error:
+        raise UserError(f"{name} is not a {kind} file that music21 reads ({error!r})") from error
+    score = parse_musicxml(document, name=name)
+    further = [f"all tunes but the first, {len(others) + 1} in all"] * bool(others)
+    return replace(score, left_out=[*score.left_out, *further])
 
 
 def left_out_of(score: Score) -> str:
@@ -273,6 +338,45 @@ def write_wav(midi: pretty_midi.PrettyMIDI, path: str | Path) -> str:
     return synthesiser
 
 
+def synthesise(midi: pretty_midi.PrettyMIDI) -> tuple[NDArray[np.float64], str]:
+    """Return the samples of a piece at any loudness, and the name of the synthesiser."""
+    try:
+        import fluidsynth  # noqa: F401
+    # Without the system library, pyfluidsynth raises ImportError, older versions OSError or
+    # AttributeError.
+    except (ImportError, OSError, AttributeError):
+        sounds = [_drums(p) if p.is_drum else p.synthesize(SAMPLE_RATE) for p in midi.instruments]
+        samples = np.zeros(max(map(len, sounds), default=0))
+        for sound in sounds:
+            samples[: len(sound)] += sound
+        return samples, SINES
+    return midi.fluidsynth(fs=SAMPLE_RATE), FLUIDSYNTH
+
+
+def _drums(part: pretty_midi.Instrument) -> NDArray[np.float64]:
+    """Return the sound of a part of drums, as loud as pretty_midi's sine waves."""
+    samples = np.zeros(int((part.get_end_time() + 1) * SAMPLE_RATE) + 1)
+    hits = {pitch: _hit(pitch) for pitch in {note.pitch for note in part.notes}}
+    for note in part.notes:
+        own = samples[int(note.start * SAMPLE_RATE) :]
+        hit = hits[note.pitch][: len(own)]
+        own[: len(hit)] += note.velocity * hit
+    return samples
+
+
+def _hit(pitch: int) -> NDArray[np.float64]:
+    """Return a drum at most as loud as 1: a falling tone for skins, bright noise for metal."""
+    seconds = np.arange(SAMPLE_RATE) / SAMPLE_RATE
+    noise = np.random.default_rng(pitch).uniform(-1, 1, SAMPLE_RATE)
+    if pitch in (*HATS, *CYMBALS):
+        bright = np.diff(noise, prepend=0) / 2
+        return bright * np.exp(-seconds / (0.03 if pitch in HATS else 0.2))
+    hertz = 50.0 if pitch in KICKS else TOMS.get(pitch, 190.0)
+    tone = np.sin(2 * np.pi * (hertz * seconds - hertz / 20 * np.exp(-20 * seconds)))
+    share = 0.0 if pitch in (*KICKS, *TOMS) else 0.7  # of noise; snares and all others
+    return ((1 - share) * tone + share * noise) * np.exp(-seconds / (0.06 if share else 0.12))
+
+
 def write_piece(
     music: pretty_midi.PrettyMIDI | Score,
     path: Path,
@@ -285,15 +389,12 @@ def write_piece(
     is_kept: as in `piano_roll_png`. score_too: write .musicxml too, for music on a grid.
     """
     write_midi(music, path.with_suffix(".mid"))
+    midi: Any = music
     bars: list[float] = []
     if isinstance(music, Score):
-        bars = music.seconds(music.bars()).tolist()
-        midi = new_midi(score_instruments(music))
-    else:
-        midi = music
+        midi, bars = new_midi(score_instruments(music)), music.seconds(music.bars()).tolist()
     if score_too:
-        score = read_midi(music)
-        write_atomically(path.with_suffix(".musicxml"), musicxml_bytes(score))
+        write_atomically(path.with_suffix(".musicxml"), musicxml_bytes(read_midi(music)))
     drawn = piano_roll_png(midi.instruments, is_kept, bars)
     write_atomically(path.with_suffix(".png"), drawn)
     return write_wav(midi, path.with_suffix(".wav"))

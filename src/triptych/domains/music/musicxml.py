@@ -21,8 +21,7 @@ from operator import itemgetter
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
-from triptych.domains.music.chords import chord_symbol
-from triptych.domains.music.constraints import SEMITONES
+from triptych.domains.music.chords import SEMITONES, chord_symbol
 from triptych.domains.music.notation import DRUM_PLACES, FORTE, NOTE_TYPES, VELOCITY
 from triptych.domains.music.notes import DRUMS, Notes, Part, Score, one_string_per_key
 from triptych.errors import UserError

@@ -14,8 +14,14 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 from xml.etree.ElementTree import Element, indent, tostring
 
-from triptych.domains.music.chords import MUSICXML_KINDS, NO_CHORD, STEPS, on_fifths, parse_chord
-from triptych.domains.music.constraints import SEMITONES
+from triptych.domains.music.chords import (
+    MUSICXML_KINDS,
+    NO_CHORD,
+    SEMITONES,
+    STEPS,
+    on_fifths,
+    parse_chord,
+)
 from triptych.domains.music.notation import (
     DRUM_PLACES,
     FORTE,

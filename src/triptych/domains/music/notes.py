@@ -155,13 +155,12 @@ class Score:
         ticks: Ids = np.rint(changes[section] + (at - starts[section]) / per_tick).astype(np.int64)
         return ticks
 
-    def bars(self, end: int | None = None) -> Ids:
+    def bars(self) -> Ids:
         """Return the ticks at which bars begin, and the end of the last one.
 
-        A time signature begins a bar where it stands; the bar before it may be shorter. end: tick
-        up to which there are bars, the end of the piece by default.
+        A time signature begins a bar where it stands; the bar before it may be shorter.
         """
-        end = max(1, self.last_tick if end is None else end)
+        end = max(1, self.last_tick)
         changes = [(0, 4, 4), *(change for change in self.time_signatures if change[0] < end)]
         starts: list[int] = []
         for (start, count, unit), (stop, *_) in pairwise([*changes, (end, 0, 0)]):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych.domains.music.constraints import SCALES
+from triptych.domains.music.conditions import SCALES
 from triptych.domains.music.notes import (
     N_PITCHES,
     SILENT,

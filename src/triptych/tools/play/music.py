@@ -15,6 +15,7 @@ from markupsafe import Markup
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.midi import (
     MUSIC_SUFFIXES,
+    NOTATION_SUFFIXES,
     instruments,
     new_midi,
     parse_midi,
@@ -22,7 +23,6 @@ from triptych.domains.music.midi import (
     read_midi,
 )
 from triptych.domains.music.notes import Notes, Score
-from triptych.domains.music.scores import NOTATION_SUFFIXES
 from triptych.errors import UserError
 from triptych.files.piano_roll import Piece
 from triptych.tools.play import Page

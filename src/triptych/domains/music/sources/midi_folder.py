@@ -106,10 +106,7 @@ def _members(path: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[str, bytes
         for member in archive:
             if is_wanted(member.name) and member.isfile():
                 packed = archive.extractfile(member)
-                yield (
-                    member.name,
-                    b"" if packed is None else packed.read(MAX_BYTES + 1),
-                )
+                yield member.name, packed.read(MAX_BYTES + 1) if packed else b""
 
 
 @dataclass(frozen=True)

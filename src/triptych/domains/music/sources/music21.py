@@ -204,15 +204,16 @@ def read_chorale(path: Path) -> Chorale | None:
     def steps(ticks: Ids) -> Ids:
         return -(-ticks * STEPS_PER_QUARTER // score.ticks_per_quarter)
 
-    grid = voice_grid(score.notes[::-1].with_times(steps), N_VOICES)  # [T, 4], the first one last
+    notes = score.notes.with_times(steps)
+    grid = voice_grid(notes[::-1], N_VOICES)  # [T, 4], the first one last
     missing = int(steps(np.array(score.last_tick))) - len(grid)
     grid = np.pad(grid, ((0, missing), (0, 0)), constant_values=SILENT)
     ChoraleTokenizer().encode(grid)
-    struck = np.zeros(grid.shape, dtype=bool)
-    notes = score.notes.with_times(steps)
+    # A note that another one covers does not begin.
     notes = notes[notes.release > notes.onset]
-    begins = grid[notes.onset, notes.part] == notes.pitch  # a note that another one covers does not
-    struck[notes.onset[begins], notes.part[begins]] = True
+    notes = notes[grid[notes.onset, notes.part] == notes.pitch]
+    struck = np.zeros(grid.shape, dtype=bool)
+    struck[notes.onset, notes.part] = True
     return Chorale(path.stem, grid, struck)
 
 

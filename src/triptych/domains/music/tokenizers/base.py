@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from triptych.decoding.sampling import LogitsConstraint
-from triptych.domains.music.constraints import ConstraintOptions
+from triptych.domains.music.conditions import ConstraintOptions
 from triptych.domains.music.frame import Made, put_into
 from triptych.domains.music.midi import pretty_midi_of
 from triptych.domains.music.notes import SILENT, Ids, Score
@@ -311,12 +311,14 @@ class MusicTokenizer(Checked, ABC):
         """
         return None
 
-    def constraints(self, options: ConstraintOptions) -> list[LogitsConstraint]:
+    def constraints(self, options: ConstraintOptions | None) -> list[LogitsConstraint]:
         """Return the rules of the options, which hold after the grammar, for `ByPriority`.
 
         Raises UserError for an option that does not constrain this music, and where no pitch meets
         it.
         """
+        if options is None:
+            return []
         for name in options.constraints():
             if name not in self.constraint_options:
                 raise UserError(

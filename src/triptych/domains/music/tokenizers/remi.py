@@ -24,6 +24,7 @@ past, as in Bavarian et al. 2022, arXiv 2207.14255).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -34,11 +35,12 @@ from numpy.typing import NDArray
 
 from triptych.decoding.constraints import Forbidden
 from triptych.decoding.sampling import LogitsConstraint
-from triptych.domains.music.chords import transposed
-from triptych.domains.music.constraints import ConstraintOptions
-from triptych.domains.music.notes import DRUMS, Ids, Score, latest
+from triptych.domains.music.chords import CHORDS
+from triptych.domains.music.conditions import ConstraintOptions
+from triptych.domains.music.notes import DRUMS, N_PITCHES, Ids, Score, latest
 from triptych.domains.music.tokenizers import remi_filling
-from triptych.domains.music.tokenizers.base import FillTask, Prompt
+from triptych.domains.music.tokenizers.base import FillTask, MusicTokenizer, Prompt
+from triptych.domains.music.tokenizers.instruments import Ensemble, program_names
 from triptych.domains.music.tokenizers.remi_bars import (
     TICKS_PER_POSITION,
     bars_of,
@@ -48,20 +50,45 @@ from triptych.domains.music.tokenizers.remi_bars import (
 )
 from triptych.domains.music.tokenizers.remi_grammar import (
     DEFAULT_TEMPO,
+    FINE_QUARTERS,
+    HALVES,
+    KEYS,
+    LONGEST,
+    MAX_QUARTERS,
+    METERS,
     NOTE_KINDS,
+    TEMPOS,
     Kind,
+    Meaning,
     RemiGrammar,
-    RemiVocabulary,
 )
 from triptych.errors import UserError
+from triptych.types import NonNegativeInt, PositiveInt
 
 
 @dataclass(frozen=True)
-class RemiTokenizer(RemiVocabulary):
+class RemiTokenizer(MusicTokenizer):
     """Music of several instruments and drums, by bars; content is the ids themselves.
 
     Encoding takes a while, so that reading, which several processes share, does it.
     """
+
+    instruments: tuple[str, ...] | None = None
+    """Instruments in the order of their notes: names of General MIDI, program numbers from 0 to
+    127, or drums; a program given twice makes two instruments, as the violins of a quartet. Other
+    instruments are left out. null for every program once, and drums."""
+    positions_per_quarter: PositiveInt = 12
+    """Positions in a quarter, a multiple of four: 12 writes sixteenths and triplets exactly."""
+    velocities: NonNegativeInt = 0
+    """Number of velocities; 0 writes none, and every note sounds equally loud."""
+    tempos: bool = True
+    """Whether tempos are written; music without them is played at 120 quarters per minute."""
+    keys: bool = False
+    """Whether key signatures are written."""
+    chord_symbols: bool = False
+    """Whether chord symbols are written, before the notes of their position."""
+    infilling: bool = False
+    """Whether there are ids for bars that are made anew; see `data.infilling_share`."""
 
     name = "remi"
     content = "ids of several instruments"
@@ -74,6 +101,88 @@ class RemiTokenizer(RemiVocabulary):
     """Bound on the tokens in a second: a quartet has about 30, a band about 100."""
     unit = "tokens"
     steps_per_second = 100
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.instruments is not None and not self.instruments:
+            raise ValueError("instruments is empty; expected names of instruments, or null for all")
+        if self.positions_per_quarter % 4:
+            raise ValueError(
+                f"positions_per_quarter must be a multiple of 4, got {self.positions_per_quarter}"
+            )
+        _ = self.ensemble  # refuses unknown names
+
+    @cached_property
+    def ensemble(self) -> Ensemble:
+        """Instruments of the music."""
+        return Ensemble.of(self.instruments or (*program_names(), "drums"))
+
+    @property
+    def melody_program(self) -> int:
+        """Program of the piano where it plays, else of the first instrument but drums."""
+        programs = [program for program in self.ensemble.programs if program != DRUMS]
+        return 0 if 0 in programs or not programs else programs[0]
+
+    @cached_property
+    def _words(self) -> list[tuple[Kind, Any, int]]:
+        """Kind, text and number of each id."""
+        per, bins = self.positions_per_quarter, self.velocities
+        fine = [*range(1, per * FINE_QUARTERS + 1)]
+        halves = range(per * FINE_QUARTERS + per // 2, per * HALVES + 1, per // 2)
+        durations = [*fine, *halves, *range(per * (HALVES + 1), per * LONGEST + 1, per)]
+
+        def own(numbers: Iterable[int]) -> Iterable[tuple[int, int]]:
+            return ((number, number) for number in numbers)
+
+        def placed(names: Iterable[str]) -> Iterable[tuple[str, int]]:
+            return ((name, place) for place, name in enumerate(names))
+
+        values: dict[Kind, Iterable[tuple[Any, int]]] = {
+            Kind.TimeSig: [
+                (f"{count}/{unit}", count * 4 * per // unit)
+                for unit, counts in METERS.items()
+                for count in counts
+            ],
+            Kind.Key: placed(KEYS if self.keys else ()),
+            Kind.Position: own(range(MAX_QUARTERS * per)),
+            Kind.Tempo: [(tempo, 0) for tempo in TEMPOS if self.tempos],
+            Kind.Chord: placed(CHORDS if self.chord_symbols else ()),
+            Kind.Program: placed(self.ensemble.names),
+            Kind.Pitch: own(range(N_PITCHES)),
+            Kind.PitchDrum: own(range(N_PITCHES) if DRUMS in self.ensemble.programs else ()),
+            Kind.Velocity: own(round((2 * n + 1) * N_PITCHES / 2 / bins) for n in range(bins)),
+            Kind.Duration: own(durations),
+        }
+        single = [Kind.EOS, *[Kind.Fill, Kind.Past, Kind.New][: 3 * self.infilling], Kind.Bar]
+        words: list[tuple[Kind, Any, int]] = [(kind, "", 0) for kind in single]
+        return words + [(kind, *word) for kind, some in values.items() for word in some]
+
+    @cached_property
+    def symbols(self) -> tuple[str, ...]:
+        """Names of the ids: the kind, an underscore, and what the id says of it."""
+        return tuple(f"{kind.name}_{text}".rstrip("_") for kind, text, _ in self._words)
+
+    @cached_property
+    def meaning(self) -> Meaning:
+        """What each id says."""
+        quarter = [60 / text if kind == Kind.Tempo else 0.0 for kind, text, _ in self._words]
+        kind, _, number = zip(*self._words, strict=True)
+        return Meaning(
+            np.array(kind), np.array(number), np.array(quarter), self.positions_per_quarter
+        )
+
+    @cached_property
+    def id_of(self) -> dict[str, int]:
+        """Id of each symbol."""
+        return {symbol: index for index, symbol in enumerate(self.symbols)}
+
+    def nearest(self, kind: Kind, values: NDArray[Any]) -> Ids:
+        """Return the ids of a kind whose numbers are the nearest to some values."""
+        ids = np.flatnonzero(self.meaning.kind == kind)
+        numbers = self.meaning.number[ids]
+        after = np.searchsorted(numbers, values).clip(1, len(ids) - 1)
+        nearer: Ids = after - (values - numbers[after - 1] < numbers[after] - values)
+        return np.asarray(ids[nearer])
 
     def from_midi(self, score: Score) -> Ids:
         ids = written(self, bars_of(self, score))
@@ -141,16 +250,12 @@ class RemiTokenizer(RemiVocabulary):
         moved = super().transpose(ids, semitones)
         if not (self.keys or self.chord_symbols) or not semitones:
             return moved
-        table = np.arange(self.vocabulary_size)
         kind, number = self.meaning.kind, self.meaning.number
-        for index in np.flatnonzero((kind == Kind.Key) | (kind == Kind.Chord)).tolist():
-            own = int(number[index])
-            if kind[index] == Kind.Key:
-                other = own // 12 * 12 + (own + semitones) % 12
-            else:
-                other = transposed(own, semitones)
-            table[index] = index + other - own
-        return np.where(self.id_pitches[ids] >= 0, moved, table[ids])
+        place = number - (kind == Kind.Chord)  # among keys or chords of twelve roots, -1 for none
+        turned = place // 12 * 12 + (place + semitones) % 12
+        turns = np.isin(kind, (Kind.Key, Kind.Chord)) & (place >= 0)
+        other = np.arange(len(kind)) + np.where(turns, turned - place, 0)  # [V]
+        return np.where(self.id_pitches[ids] >= 0, moved, other[ids])
 
     def pitches(self, ids: Ids) -> Ids:
         """Return the pitch of each token; velocity and duration have that of their note."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,8 +27,10 @@ from triptych.domains.music.tokenizers.remi_grammar import (
     MAX_QUARTERS,
     TEMPOS,
     Kind,
-    RemiVocabulary,
 )
+
+if TYPE_CHECKING:
+    from triptych.domains.music.tokenizers.remi import RemiTokenizer
 
 TICKS_PER_POSITION = 40
 VELOCITY = 80
@@ -64,7 +67,7 @@ class Bar(NamedTuple):
         return self.only({item.player for item in self.items} - set(players))
 
 
-def bars_of(words: RemiVocabulary, score: Score, *, to_end: bool = False) -> list[Bar]:
+def bars_of(words: RemiTokenizer, score: Score, *, to_end: bool = False) -> list[Bar]:
     """Return the bars of a score up to that of its last note, or up to its end."""
     per = words.positions_per_quarter
     player = words.ensemble.assign(score)
@@ -83,27 +86,23 @@ def bars_of(words: RemiVocabulary, score: Score, *, to_end: bool = False) -> lis
         ids.append(first[Kind.Velocity] + notes.velocity * words.velocities // N_PITCHES)
     ids.append(words.nearest(Kind.Duration, notes.release - notes.onset))
     table = zip(*(column.tolist() for column in ids), strict=True)
-    rows = [
-        (onset, who, pitch, some)
-        for (onset, who, pitch), some in zip(
-            notes.rows("onset", "part", "pitch"), table, strict=True
-        )
-    ]
+    places = notes.rows("onset", "part", "pitch")
+    rows = [(*place, own) for place, own in zip(places, table, strict=True)]
     last = max((row[0] for row in rows), default=0)
     if to_end:
         last = max(last, -(-score.last_tick * per // score.ticks_per_quarter) - 1)
     rows += [row for row in _events(words, score) if row[0] <= last]
     rows.sort()
-    places = np.searchsorted(starts, [row[0] for row in rows], side="right") - 1
+    numbers = np.searchsorted(starts, [row[0] for row in rows], side="right") - 1
     bars: list[list[Item]] = [[] for _ in heads]
-    for place, (onset, who, pitch, some) in zip(places.tolist(), rows, strict=True):
+    for place, (onset, who, pitch, some) in zip(numbers.tolist(), rows, strict=True):
         bars[place].append(Item(onset - int(starts[place]), who, pitch, some))
     count = int(np.searchsorted(starts, last, side="right"))
     pairs = zip(heads[:count], bars[:count], strict=True)
     return [Bar(head, tuple(items)) for head, items in pairs]
 
 
-def _bar_lines(words: RemiVocabulary, score: Score) -> tuple[list[tuple[int, ...]], Ids]:
+def _bar_lines(words: RemiTokenizer, score: Score) -> tuple[list[tuple[int, ...]], Ids]:
     """Return the heads of all bars, and their starts and the last end in positions."""
     quantum = words.positions_per_quarter // 4  # of a sixteenth
     ticks = score.bars()
@@ -130,7 +129,7 @@ def _bar_lines(words: RemiVocabulary, score: Score) -> tuple[list[tuple[int, ...
     return heads, np.array([*starts, lines[-1]], dtype=np.int64)
 
 
-def _meter(words: RemiVocabulary, length: int, written: str) -> int:
+def _meter(words: RemiTokenizer, length: int, written: str) -> int:
     """Return the id of a time signature of a length: as it is written, else a plain one."""
     own = words.id_of.get(f"TimeSig_{written}")
     if own is not None and words.meaning.number[own] == length:
@@ -140,29 +139,29 @@ def _meter(words: RemiVocabulary, length: int, written: str) -> int:
     return words.id_of[f"TimeSig_{length * unit // (4 * per)}/{unit}"]
 
 
-def _events(words: RemiVocabulary, score: Score) -> list[tuple[int, int, int, tuple[int, ...]]]:
+def _events(words: RemiTokenizer, score: Score) -> list[tuple[int, int, int, tuple[int, ...]]]:
     """Return tempos and chords as (position from the start, player, pitch, ids), in order."""
-    rows: list[tuple[int, int, int, tuple[int, ...]]] = []
-    lists: list[tuple[int, Sequence[tuple[int, int]]]] = []
+    changes: dict[int, list[tuple[int, int]]] = {}
     if words.tempos:
+        marks, first = np.log(TEMPOS), words.id_of[f"Tempo_{TEMPOS[0]}"]
         speeds = [(0, round(60e6 / DEFAULT_TEMPO)), *score.tempos]
-        marks = np.log(TEMPOS)
-        first = words.id_of[f"Tempo_{TEMPOS[0]}"]
-        nearest = [(at, int(abs(marks - np.log(60e6 / t)).argmin())) for at, t in speeds]
-        lists.append((TEMPO, [(at, first + index) for at, index in nearest]))
+        changes[TEMPO] = [
+            (at, first + int(abs(marks - np.log(60e6 / tempo)).argmin())) for at, tempo in speeds
+        ]
     if words.chord_symbols:
         first = words.id_of[f"Chord_{CHORDS[0]}"]
         named = [(at, chord_index(symbol)) for at, symbol in score.chords]
-        lists.append((CHORD, [(at, first + n) for at, n in named if n is not None]))
+        changes[CHORD] = [(at, first + n) for at, n in named if n is not None]
     scale = words.positions_per_quarter / score.ticks_per_quarter
-    for player, changes in lists:
-        at = {round(tick * scale): index for tick, index in changes}  # the last of a position
-        for index, same in groupby(sorted(at.items()), key=lambda change: change[1]):
+    rows: list[tuple[int, int, int, tuple[int, ...]]] = []
+    for player, own in changes.items():
+        at = {round(tick * scale): index for tick, index in own}  # the last of a position
+        for index, same in groupby(sorted(at.items()), key=itemgetter(1)):
             rows.append((next(same)[0], player, 0, (index,)))
     return rows
 
 
-def written(words: RemiVocabulary, bars: Iterable[Bar]) -> Ids:
+def written(words: RemiTokenizer, bars: Iterable[Bar]) -> Ids:
     """Return the ids of some bars."""
     ids: list[int] = []
     for bar in bars:
@@ -170,12 +169,10 @@ def written(words: RemiVocabulary, bars: Iterable[Bar]) -> Ids:
     return np.array(ids, dtype=np.int64)
 
 
-def items_written(words: RemiVocabulary, items: Iterable[Item]) -> list[int]:
+def items_written(words: RemiTokenizer, items: Iterable[Item]) -> list[int]:
     """Return the ids of items of one bar."""
-    first_position, first_player = (
-        words.id_of["Position_0"],
-        words.id_of[f"Program_{words.ensemble.names[0]}"],
-    )
+    first_position = words.id_of["Position_0"]
+    first_player = words.id_of[f"Program_{words.ensemble.names[0]}"]
     ids: list[int] = []
     last_position = last_player = -1
     for position, player, _, some in sorted(items):
@@ -189,7 +186,7 @@ def items_written(words: RemiVocabulary, items: Iterable[Item]) -> list[int]:
     return ids
 
 
-def read_bars(words: RemiVocabulary, ids: Ids) -> list[Bar]:
+def read_bars(words: RemiTokenizer, ids: Ids) -> list[Bar]:
     """Return the bars of any ids up to END; ids that say nothing where they stand are left out.
 
     Ids before the first Bar are in a bar without a time signature.
@@ -225,7 +222,7 @@ def read_bars(words: RemiVocabulary, ids: Ids) -> list[Bar]:
     return [Bar(head, tuple(items)) for head, items in zip(heads, bars, strict=True)]
 
 
-def score_of(words: RemiVocabulary, bars: Sequence[Bar]) -> Score:
+def score_of(words: RemiTokenizer, bars: Sequence[Bar]) -> Score:
     """Return the music of some bars, with a part for each instrument that plays.
 
     A note ends at the latest at the next one of its pitch and instrument.

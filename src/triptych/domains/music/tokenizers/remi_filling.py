@@ -157,26 +157,21 @@ def _new_players(
     part of the piece to make.
     """
     words = {word.strip().lower().removeprefix("track:") for word in (fill or "").split(",")}
-    assigned = tokenizer.ensemble.assign(score)
+    assigned, count = tokenizer.ensemble.assign(score), len(names)
     playing = {*assigned.tolist()}
-    others = [n for player, n in enumerate(tokenizer.ensemble.names) if player not in playing]
-    cells = chosen_cells(score.bars(), [*names, *others], keep, fill, score.name)
-    players_of = [
-        {*assigned[score.notes.part == part].tolist()} - {-1} for part in range(len(names))
-    ]
-    silent = [n for n, own in enumerate(players_of) if not own]
-    if silent and len(silent) == len(names):
+    others = {n: name for n, name in enumerate(tokenizer.ensemble.names) if n not in playing}
+    cells = chosen_cells(score.bars(), [*names, *others.values()], keep, fill, score.name)
+    plays = np.zeros((cells.shape[1], len(tokenizer.ensemble.names)), dtype=bool)
+    plays[score.notes.part[assigned >= 0], assigned[assigned >= 0]] = True
+    if count and not plays[:count].any():
         raise UserError(f"{score.name} has no instrument of this model")
-    cells[:, silent] = False  # the model does not play them
-    accompanies = fill is None and not cells[:, : len(names)].any()
-    for place, name in enumerate(others, start=len(names)):
-        cells[:, place] &= name in words or accompanies
+    plays[range(count, len(plays)), [*others]] = True
+    cells &= plays.any(1)  # the model does not play all parts
+    if fill is not None or cells[:, :count].any():
+        cells[:, count:] &= [name in words for name in others.values()]
     if not cells.any():
         raise UserError(f"{keep or fill} leaves nothing of {score.name} that this model plays")
-    players_of += [{tokenizer.ensemble.names.index(name)} for name in others]
-    new = [
-        set[int]().union(*(players_of[n] for n in np.flatnonzero(row).tolist())) for row in cells
-    ]
+    new = [{*np.flatnonzero(row).tolist()} for row in cells @ plays]
     return cells, new
 
 

@@ -1,25 +1,19 @@
-"""Tokens of several instruments: settings, what each id says, and which may follow which."""
+"""Grammar of the tokens of several instruments: what each id says, and which may follow which."""
 
 from __future__ import annotations
 
-from abc import ABC
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from triptych.domains.music.chords import CHORDS, ROOTS
-from triptych.domains.music.notes import DRUMS, N_PITCHES, Ids
-from triptych.domains.music.tokenizers.base import MusicTokenizer
-from triptych.domains.music.tokenizers.instruments import Ensemble, program_names
+from triptych.domains.music.chords import ROOTS
 from triptych.domains.music.tokenizers.rules import Grammar
-from triptych.types import NonNegativeInt, PositiveInt
 
 DEFAULT_TEMPO = 120.0
 """Quarter notes per minute before the first tempo."""
@@ -63,106 +57,6 @@ class Meaning:
     """Length of a quarter at the tempo, in seconds; 0 for other kinds."""
     per_quarter: int
     """Positions in a quarter."""
-
-
-@dataclass(frozen=True)
-class RemiVocabulary(MusicTokenizer, ABC):
-    """Ids of music of several instruments and drums."""
-
-    instruments: tuple[str, ...] | None = None
-    """Instruments in the order of their notes: names of General MIDI, program numbers from 0 to
-    127, or drums; a program given twice makes two instruments, as the violins of a quartet. Other
-    instruments are left out. null for every program once, and drums."""
-    positions_per_quarter: PositiveInt = 12
-    """Positions in a quarter, a multiple of four: 12 writes sixteenths and triplets exactly."""
-    velocities: NonNegativeInt = 0
-    """Number of velocities; 0 writes none, and every note sounds equally loud."""
-    tempos: bool = True
-    """Whether tempos are written; music without them is played at 120 quarters per minute."""
-    keys: bool = False
-    """Whether key signatures are written."""
-    chord_symbols: bool = False
-    """Whether chord symbols are written, before the notes of their position."""
-    infilling: bool = False
-    """Whether there are ids for bars that are made anew; see `data.infilling_share`."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.instruments is not None and not self.instruments:
-            raise ValueError("instruments is empty; expected names of instruments, or null for all")
-        if self.positions_per_quarter % 4:
-            raise ValueError(
-                f"positions_per_quarter must be a multiple of 4, got {self.positions_per_quarter}"
-            )
-        _ = self.ensemble  # refuses unknown names
-
-    @cached_property
-    def ensemble(self) -> Ensemble:
-        """Instruments of the music."""
-        return Ensemble.of(self.instruments or (*program_names(), "drums"))
-
-    @property
-    def melody_program(self) -> int:
-        """Program of the piano where it plays, else of the first instrument but drums."""
-        programs = [program for program in self.ensemble.programs if program != DRUMS]
-        return 0 if 0 in programs or not programs else programs[0]
-
-    @cached_property
-    def _words(self) -> list[tuple[Kind, Any, int]]:
-        """Kind, text and number of each id."""
-        per, bins = self.positions_per_quarter, self.velocities
-        fine = [*range(1, per * FINE_QUARTERS + 1)]
-        halves = range(per * FINE_QUARTERS + per // 2, per * HALVES + 1, per // 2)
-        durations = [*fine, *halves, *range(per * (HALVES + 1), per * LONGEST + 1, per)]
-        lengths = {
-            f"{count}/{unit}": count * 4 * per // unit
-            for unit, counts in METERS.items()
-            for count in counts
-        }
-        single = [Kind.EOS, *[Kind.Fill, Kind.Past, Kind.New][: 3 * self.infilling], Kind.Bar]
-        words: list[tuple[Kind, Any, int]] = [(kind, "", 0) for kind in single]
-        words += [(Kind.TimeSig, meter, length) for meter, length in lengths.items()]
-
-        def add(kind: Kind, texts: Iterable[Any], *, are_numbers: bool = True) -> None:
-            words.extend((kind, text, text if are_numbers else n) for n, text in enumerate(texts))
-
-        add(Kind.Key, KEYS if self.keys else (), are_numbers=False)
-        add(Kind.Position, range(MAX_QUARTERS * per))
-        words.extend((Kind.Tempo, tempo, 0) for tempo in TEMPOS if self.tempos)
-        add(Kind.Chord, CHORDS if self.chord_symbols else (), are_numbers=False)
-        add(Kind.Program, self.ensemble.names, are_numbers=False)
-        add(Kind.Pitch, range(N_PITCHES))
-        add(Kind.PitchDrum, range(N_PITCHES) if DRUMS in self.ensemble.programs else ())
-        add(Kind.Velocity, [round((2 * n + 1) * N_PITCHES / 2 / bins) for n in range(bins)])
-        add(Kind.Duration, durations)
-        return words
-
-    @cached_property
-    def symbols(self) -> tuple[str, ...]:
-        """Names of the ids: the kind, an underscore, and what the id says of it."""
-        return tuple(f"{kind.name}_{text}".rstrip("_") for kind, text, _ in self._words)
-
-    @cached_property
-    def meaning(self) -> Meaning:
-        """What each id says."""
-        quarter = [60 / text if kind == Kind.Tempo else 0.0 for kind, text, _ in self._words]
-        kind, _, number = zip(*self._words, strict=True)
-        return Meaning(
-            np.array(kind), np.array(number), np.array(quarter), self.positions_per_quarter
-        )
-
-    @cached_property
-    def id_of(self) -> dict[str, int]:
-        """Id of each symbol."""
-        return {symbol: index for index, symbol in enumerate(self.symbols)}
-
-    def nearest(self, kind: Kind, values: NDArray[Any]) -> Ids:
-        """Return the ids of a kind whose numbers are the nearest to some values."""
-        ids = np.flatnonzero(self.meaning.kind == kind)
-        numbers = self.meaning.number[ids]
-        after = np.searchsorted(numbers, values).clip(1, len(ids) - 1)
-        nearer: Ids = after - (values - numbers[after - 1] < numbers[after] - values)
-        return np.asarray(ids[nearer])
 
 
 class RemiGrammar(Grammar):

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from triptych.domains.music.constraints import (
+from triptych.domains.music.conditions import (
     ALL_VOICES,
     TEXTBOOK,
     ConstraintOptions,

@@ -153,25 +153,21 @@ def _groups(
     free = tuple(voice for voice in range(N_VOICES) if voice not in taken)
     if not rest or not free:
         return groups
-    if not groups:
-        by_height = sorted(rest, key=lambda n: -heights[n])
-        if len(rest) == 1 and lines[rest[0]]:
-            return [((0,), rest, True)]
-        if len(rest) == N_VOICES and all(lines[n] for n in rest):
-            return [((voice,), [part], True) for voice, part in enumerate(by_height)]
-        if len(rest) == 2 and all(lines[n] for n in rest):
-            low = 3 if heights[by_height[1]] < MIDDLE_C else 1
-            return [((0,), by_height[:1], True), ((low,), by_height[1:], True)]
-        if len(rest) == 2 and all(_width(score, n) <= 3 for n in rest):
-            return [((0, 1), by_height[:1], True), ((2, 3), by_height[1:], True)]
-        return [(free, rest, len(rest) == 1)]
-    return [*groups, (free, rest, False)]
-
-
-def _width(score: Score, number: int) -> int:
-    """Return the largest number of notes of a part that begin together."""
-    onsets = score.notes.onset[score.notes.part == number]
-    return max(Counter(onsets.tolist()).values(), default=0)
+    if groups:
+        return [*groups, (free, rest, False)]
+    by_height = sorted(rest, key=lambda n: -heights[n])
+    are_lines = all(lines[n] for n in rest)
+    if len(rest) == 1 and are_lines:
+        return [((0,), rest, True)]
+    if len(rest) == N_VOICES and are_lines:
+        return [((voice,), [part], True) for voice, part in enumerate(by_height)]
+    if len(rest) == 2 and are_lines:
+        low = 3 if heights[by_height[1]] < MIDDLE_C else 1
+        return [((0,), by_height[:1], True), ((low,), by_height[1:], True)]
+    together = [Counter(score.notes.onset[score.notes.part == n].tolist()) for n in rest]
+    if len(rest) == 2 and all(max(counts.values()) <= 3 for counts in together):
+        return [((0, 1), by_height[:1], True), ((2, 3), by_height[1:], True)]
+    return [(free, rest, len(rest) == 1)]
 
 
 def _line(notes: Notes, rows: Ids, n_steps: int) -> Ids:
@@ -214,7 +210,7 @@ def _stack(notes: Notes, rows: Ids, n_steps: int, n_voices: int, *, high: bool) 
         width = max(usual, min(len(pitches), n_voices))
         first = 0 if high else n_voices - width
         own = before[first : first + width]
-        choice = _choice(tuple(own), tuple(pitches)) if pitches else [None] * width
+        choice = _choice(own, pitches) if pitches else [None] * width
         before = [None] * n_voices
         for voice, pitch in enumerate(choice, start=first):
             if pitch is not None:
@@ -222,14 +218,11 @@ def _stack(notes: Notes, rows: Ids, n_steps: int, n_voices: int, *, high: bool) 
     return sung
 
 
-def _choice(before: tuple[int | None, ...], pitches: tuple[int, ...]) -> Sequence[int | None]:
+def _choice(before: Sequence[int | None], pitches: Sequence[int]) -> Sequence[int | None]:
     """Return the pitch of each voice, None for a rest, that moves the voices the least.
 
     before: pitches of the voices in the step before. pitches: from the highest.
     """
-    n_voices = len(before)
-    if len(pitches) == n_voices:
-        return pitches
 
     def cost(choice: Sequence[int | None]) -> float:
         moves = [
@@ -239,10 +232,11 @@ def _choice(before: tuple[int | None, ...], pitches: tuple[int, ...]) -> Sequenc
         sung = [pitch for pitch in choice if pitch is not None]
         return sum(moves) + UNISON_COST * (len(sung) - len({*sung}))
 
+    n_voices = len(before)
     if len(pitches) > n_voices:  # the outer voices have the outer pitches
         inner = combinations(pitches[1:-1], max(0, n_voices - 2))
-        ends = (pitches[:1], pitches[-1:]) if n_voices > 1 else (pitches[:1], ())
-        return min(((*ends[0], *some, *ends[1]) for some in inner), key=cost)
+        last = pitches[-1:] if n_voices > 1 else []
+        return min(((pitches[0], *some, *last) for some in inner), key=cost)
     maps = _maps(n_voices, len(pitches))
     return min(([None if n < 0 else pitches[n] for n in one] for one in maps), key=cost)
 
