@@ -91,10 +91,9 @@ class ImageModel(ImageScores, TrainedModel):
         """Sample some pixels of images given the others: uint8 [N, count, H, W, C].
 
         images: values [N, H, W, C]. filled: [H, W], True for a pixel to sample; the others stay.
-        labels: class of each image, for class-conditional models. passes: of resampling, so that
-        given pixels count that come later in the generation order; None for 0 where there are none,
-        else 5. options: see `SampleKeywords`. Raises UserError for settings with which a model
-        cannot be resampled.
+        labels: class of each image, for class-conditional models. passes: as in
+        `ImageSampleOptions`. options: see `SampleKeywords`. Raises UserError for settings with
+        which a model cannot be resampled.
         """
         self.needs_no_small_image("completion")
         unknown = torch.from_numpy(filled)

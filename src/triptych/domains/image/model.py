@@ -159,10 +159,7 @@ class ImageTransformer(nn.Module):
         return (pixels.squeeze(3) if self.whole_pixels else pixels).to(torch.uint8)
 
     def small(self, pixels: Tensor) -> Tensor | None:
-        """Return images averaged down: uint8 [B, H, W, C] -> [B, h, w, C].
-
-        None for a model without super-resolution.
-        """
+        """Return images averaged down, as in `average_down`; None without super-resolution."""
         return None if self.factor is None else average_down(pixels, self.factor)
 
     def condition(
@@ -171,12 +168,7 @@ class ImageTransformer(nn.Module):
         small: Tensor | None = None,
         transformation: Tensor | None = None,
     ) -> Condition:
-        """Return what all predictions are conditioned on.
-
-        labels: int64 [B], of a class-conditional model. small: as from `small`; ValueError for a
-        model of super-resolution without it, and for another model with it. transformation: int64
-        [B], see `transformed`.
-        """
+        """Return what all predictions are conditioned on, as `ImageConditioner.forward` does."""
         device = self.order.cell.device
         parts = (labels, small, transformation)
         given = (None if part is None else part.to(device) for part in parts)

@@ -240,10 +240,9 @@ def read_cifar_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 class CopiedRows(ImageSource, SyntheticSource):
     """Grey images with a random first row, in which every other row is a noisy copy of the last.
 
-    The pixels of the first row are uniform over the levels. Every other pixel has the level of the
-    pixel above it with probability 1 - change, otherwise one of the other levels, uniformly. With
-    width W, height H and K levels, the entropy of an image is W ln K + (H - 1) W h nats, where
-    h = -(1 - change) ln(1 - change) - change ln(change / (K - 1)).
+    The pixels of the first row are uniform over the levels; every other pixel is a `NoisyCopy` of
+    the one above it, with h nats. With width W, height H and K levels, the entropy of an image is
+    W ln K + (H - 1) W h nats.
     """
 
     height: PositiveInt = 8

@@ -109,13 +109,12 @@ class ReversedSentences(SyntheticCorpus, SyntheticSource):
     """Random words as source, the same words in reverse with random substitutions as target.
 
     The length of a source is uniform from `min_words` to `max_words`, and each word is uniform over
-    the n_words types. Each word of the reversed target is kept with probability 1 - change, else
-    replaced by one of the other types, uniformly. Given its source, a target of n words has n h
-    nats, with h = -(1 - change) ln(1 - change) - change ln(change / (n_words - 1)), and n + 1
-    tokens: words are single letters between spaces, and byte-pair encoding never merges across a
-    space, so each word is one token (with its space, if the training split holds both together).
-    The end token has probability 1 because the source gives the length. Averaged over sentences of
-    mean length n, a token has n h / (n + 1) nats.
+    the n_words types. Each word of the reversed target is a `NoisyCopy`, with h nats. Given its
+    source, a target of n words has n h nats and n + 1 tokens: words are single letters between
+    spaces, and byte-pair encoding never merges across a space, so each word is one token (with its
+    space, if the training split holds both together). The source gives the length, so that the end
+    token has probability 1. Averaged over sentences of mean length n, a token has n h / (n + 1)
+    nats.
     """
 
     source_language: str = "art"
