@@ -168,7 +168,7 @@ def _new_players(
     plays[range(count, len(plays)), [*others]] = True
     cells &= plays.any(1)  # the model does not play all parts
     if fill is not None or cells[:, :count].any():
-        cells[:, count:] &= [name in words for name in others.values()]
+        cells[:, count:] &= np.array([name in words for name in others.values()], dtype=bool)
     if not cells.any():
         raise UserError(f"{keep or fill} leaves nothing of {score.name} that this model plays")
     new = [{*np.flatnonzero(row).tolist()} for row in cells @ plays]
