@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,15 @@ import torch
 
 Row = dict[str, Any]
 """A row of a section's table: figures by column."""
+TOLERANCE = {"fp32": 1e-4, "bf16": 6e-2}
+"""Largest difference between values of size 1. Products rounded to TF32 differ by 1e-3."""
+
+
+def difference(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """Largest absolute difference over the largest value where that is above 1; NaN as infinity."""
+    size = max(1.0, float(expected.detach().abs().max()))
+    largest = (found.detach().cpu().double() - expected.detach().cpu().double()).abs().max()
+    return float(largest.nan_to_num(torch.inf)) / size
 
 
 @dataclass(frozen=True)
@@ -21,6 +31,8 @@ class Setting:
     device: torch.device
     tiny: bool = False
     """Sizes that show that everything runs, on any device."""
+    every: bool = False
+    """All cases of the contract, not some that stand for them."""
 
     @property
     def on_cuda(self) -> bool:
@@ -59,6 +71,16 @@ class Setting:
             yield
         finally:
             torch.cuda.set_sync_debug_mode("default")
+
+    @contextmanager
+    def strict(self) -> Iterator[None]:
+        """Raise where compiled code gives way to code as it is written."""
+        with (
+            torch._dynamo.config.patch(fail_on_recompile_limit_hit=True),
+            warnings.catch_warnings(),
+        ):
+            warnings.filterwarnings("error", "flex_attention called without torch.compile")
+            yield
 
     def autocast(self, enabled: bool = True) -> torch.autocast:
         """bf16 as in training."""

@@ -171,18 +171,25 @@ def test_what_the_kernel_does_not_serve_goes_elsewhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "dropout", "width", "by_flex"),
+    ("device", "dropout", "width", "deterministic", "by_flex"),
     [
-        ("cuda", 0.0, 32, True),
-        ("cuda", 0.1, 32, False),
-        ("cuda", 0.0, 8, False),
-        ("cpu", 0.0, 32, False),
+        ("cuda", 0.0, 32, False, True),
+        ("cuda", 0.1, 32, False, False),
+        ("cuda", 0.0, 8, False, False),
+        ("cuda", 0.0, 32, True, False),
+        ("cpu", 0.0, 32, False, False),
     ],
 )
 def test_only_cuda_without_dropout_takes_it(
-    device: str, dropout: float, width: int, by_flex: bool, monkeypatch: pytest.MonkeyPatch
+    device: str,
+    dropout: float,
+    width: int,
+    deterministic: bool,
+    by_flex: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     taken = []
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: deterministic)
     for backend in ("attend_by_flex", "attend_in_tiles"):
         monkeypatch.setattr(dispatch, backend, lambda *_, name=backend, **__: taken.append(name))
     with fake_cuda(torch.nn.Identity()):

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import signal
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,12 +94,21 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "epochs": {**EPOCHS, "max_steps": -1, "max_epochs": 2},
     "limited": {"limit_train_batches": 5, "accumulate_grad_batches": 2, "max_steps": 8},
+    "deterministic": {"run": {"deterministic": True}, "max_steps": 12},
     "validation every other epoch": {
         "limit_train_batches": 5, "val_check_interval": 2, "check_val_every_n_epoch": 2,
     },
 }  # fmt: skip
 
 
+@pytest.fixture
+def as_before() -> Iterator[None]:
+    """Lightning leaves the algorithms deterministic."""
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("as_before")
 @pytest.mark.parametrize(
     "variant",
     [

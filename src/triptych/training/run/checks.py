@@ -166,6 +166,8 @@ def build_trainer(config: RunSettings, trainer: dict[str, Any], keep: Checkpoint
         "enable_progress_bar": False,
         "enable_model_summary": False,
     }
+    if config.run.deterministic:
+        own["deterministic"] = True
     try:
         built = pl.Trainer(**{**arguments, **own})
     except _REFUSALS as error:

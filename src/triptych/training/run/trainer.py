@@ -127,6 +127,9 @@ def train(
             if run.compute.tf32 and on_gpu:
                 torch.set_float32_matmul_precision("high")
                 precision = f"{precision}, float32 products in TF32"
+            if torch.are_deterministic_algorithms_enabled():  # these two have no such way
+                torch.backends.cuda.enable_mem_efficient_sdp(False)
+                torch.backends.cuda.enable_cudnn_sdp(False)
             _introduce(task, lightning, folder, precision)
             train_loader.pin_memory = validation_loader.pin_memory = on_gpu
             last = str(start.resumed[0]) if start.resumed else None

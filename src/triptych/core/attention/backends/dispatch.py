@@ -7,7 +7,8 @@
 | all others | `tiled` | `flex` |
 
 SDPA is `scaled_dot_product_attention`, which takes the flash kernels of the device. With attention
-dropout, heads narrower than 16 features or float64 (`flex_serves`) CUDA uses the other backend.
+dropout, heads narrower than 16 features or float64 (`flex_serves`) CUDA uses the other backend; so
+it does for deterministic algorithms, since the gradient of FlexAttention adds up in any order.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def attend(
     length = q.shape[2]
     if pattern.is_full and bias is None:
         return attend_by_sdpa(q, k, v, causal=pattern.causal, real=real, dropout=dropout)
-    if q.is_cuda and dropout == 0 and flex_serves(q):
+    by_kernel = dropout == 0 and not torch.are_deterministic_algorithms_enabled()
+    if q.is_cuda and by_kernel and flex_serves(q):
         return attend_by_flex(pattern, bias, q, k, v, token_classes=token_classes, real=real)
     windows = pattern.windows
     if windows is None or bias is not None:
