@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -140,12 +140,13 @@ class LanguageModel(TrainedModel):
 
         Raises UserError as `probabilities`.
         """
-        rows = [row_of(line, f"line {number}") for number, line in enumerate(lines, start=1)]
-        examples = [Labelled(tuple(filled(row, least=1)), where=row.where) for row in rows]
-        shares = self.probabilities(examples)
+        rows = (row_of(line, f"line {number}") for number, line in enumerate(lines, start=1))
+        shares = self.probabilities(
+            Labelled(tuple(filled(row, least=1)), where=row.where) for row in rows
+        )
         return [max(row.items(), key=lambda each: each[1]) for row in shares]
 
-    def probabilities(self, examples: Sequence[Labelled]) -> list[dict[str, float]]:
+    def probabilities(self, examples: Iterable[Labelled]) -> list[dict[str, float]]:
         """Return the probability of each label for each example, whose own label is not read.
 
         Raises UserError for a model of a task without labels, for an example with another number of
@@ -157,16 +158,16 @@ class LanguageModel(TrainedModel):
                 f"a model of the task {type(task).__name__} has no labels for lines; expected a "
                 "model of a task such as Classification"
             )
-        if not examples:
-            return []
         read = self.vocabulary.tokenizer.readable
         known = [
             each._replace(texts=tuple(map(read, each.texts)), label=labels[0]) for each in examples
         ]
+        if not known:
+            return []
         rows = task.encode_examples(known, self.vocabulary, self.settings.max_length)
         shares = task.probabilities(self.model, rows, MAX_TOKENS)  # [N, C]
         if shares.shape[1] > len(labels):
-            where = examples[0].where or "example 1"
+            where = known[0].where or "example 1"
             raise UserError(
                 f"{where} has {shares.shape[1]} candidates; expected at most {len(labels)}, as in "
                 "training"
