@@ -47,7 +47,7 @@ def kernel_of(setting: Setting) -> Iterator[None]:
 def cases(setting: Setting) -> list[Case]:
     lengths = LENGTHS[:2] if setting.tiny else LENGTHS
     sequences: list[Case] = [(v, (length,), 32) for v in VARIANTS for length in lengths]
-    images: list[Case] = [(Local2D(8, 8, 3, 3), (16, 24, 1), 32)]
+    images: list[Case] = [(Local2D(4, 4, 3, 2), (10, 13, 1), 32)]
     if not setting.tiny:
         images += [(Local2D(), (28, 28, 1), 32), (Local2D(), (32, 32, 3), 32)]
         sequences += [(VARIANTS[0], (1025,), width) for width in (16, 64, 128)]

@@ -17,6 +17,7 @@ from gpu.fake_cuda import fake_cuda
 from triptych.core.attention.backends import dispatch, flex
 from triptych.core.attention.backends.flex import attend_by_flex, flex_serves
 from triptych.core.attention.local1d import Local1D
+from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.mask import MaskPattern, SlidingWindow
 from triptych.core.attention.multihead import MultiHeadAttention
 
@@ -136,6 +137,10 @@ def test_lengths_share_block_masks_which_copies_do_not_take(graphs: Graphs) -> N
     pattern = layer.mask_pattern
     assert [*pattern.kernels.masks] == [(128, "cpu"), (256, "cpu")]
     assert graphs.count == 2
+    image = layer_of(Local2D(2, 2, 1, 1), 32, 2, (10, 13))
+    for length in (3, 26, 130):
+        attend_to_random(image, 2, length)
+    assert [*image.mask_pattern.kernels.masks] == [(128, "cpu"), (256, "cpu")]
     for other in (copy.deepcopy(pattern), pickle.loads(pickle.dumps(pattern))):
         assert isinstance(other, MaskPattern)
         assert not other.kernels.masks
@@ -158,6 +163,20 @@ def test_a_compiled_model_reads_its_block_mask(graphs: Graphs) -> None:
     assert next(iter(layer.mask_pattern.kernels.masks.values())) is mask
     assert any("flex_attention" in name for name in graphs.operations[-1])
     assert not any("argsort" in name for names in graphs.operations for name in names)
+
+
+def test_an_old_release_is_named_once_on_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for release in ("2.7.0", "2.10.1+cu130", "2.6.0"):
+        monkeypatch.setattr(torch, "__version__", release)
+        flex._warn_of_release.cache_clear()
+        for is_cuda in (False, True, True):
+            flex._warn_of_release(is_cuda)
+    assert said(caplog) == [
+        "torch 2.6.0 has known faults in FlexAttention on GPUs; 2.7 or later is better"
+    ]
+    flex._warn_of_release.cache_clear()
 
 
 def test_what_the_kernel_does_not_serve_goes_elsewhere() -> None:

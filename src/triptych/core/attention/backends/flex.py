@@ -5,13 +5,15 @@ FlexAttention has no dropout, and no backward pass on a CPU.
 
 PyTorch compiles a function for at most 8 kinds of arguments, and then runs its definition, which
 holds an L x L tensor. So each pattern has functions of its own, one for each kind of bias, dtype,
-padding and length, and lengths are padded to multiples of BLOCK.
+padding and length. Lengths are padded to multiples of BLOCK: with others some releases of PyTorch
+had gradients of NaN (2.7), and block masks would be made for each length.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import cache
 from itertools import count
 from types import FunctionType
 from typing import Any
@@ -32,6 +34,8 @@ MOST_KEPT = 32
 """Block masks, and compiled functions, that a pattern keeps: the last ones made."""
 COMPILER = "inductor"
 """Backend of `torch.compile`."""
+SOUND = (2, 7)
+"""Release of PyTorch before which kernels for CUDA have known faults (issue 146260 of pytorch)."""
 NUMBERS = count()
 
 
@@ -56,8 +60,7 @@ def attend_by_flex(
     token_classes: int64 [B, L], for a bias that reads tokens. real: bool [B, L], False on padding.
     """
     length = q.shape[2]
-    # An image has one length; a pattern of an image need not know positions after it.
-    missing = -length % BLOCK if pattern.windows is None else 0
+    missing = -length % BLOCK
     if missing:
         if real is None and not pattern.causal:
             real = q.new_ones(len(q), length, dtype=torch.bool)
@@ -107,8 +110,13 @@ def _keep(table: dict[Any, Any], key: Any, value: Any) -> None:
 # A compiled model reads the mask, and does not make it in every step.
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def _make_mask(pattern: MaskPattern, length: int, device: str) -> None:
+    # A pattern of an image knows no positions after it.
+    last = None if pattern.windows is None else len(pattern.windows.cell) - 1
+
     def mask_mod(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
-        return pattern.visible(q_idx, kv_idx)
+        if last is None:
+            return pattern.visible(q_idx, kv_idx)
+        return pattern.visible(q_idx.clamp(max=last), kv_idx.clamp(max=last)) & (kv_idx <= q_idx)
 
     with torch.inference_mode(False):  # a mask that is kept must also serve training
         create = flex_functions().create_block_mask
@@ -119,6 +127,7 @@ def _make_mask(pattern: MaskPattern, length: int, device: str) -> None:
 def _by_kernel(pattern: MaskPattern, kind: tuple[Any, ...], arguments: tuple[Any, ...]) -> Tensor:
     from torch._dynamo.exc import FailOnRecompileLimitHit
 
+    _warn_of_release(arguments[0].is_cuda)
     functions = pattern.kernels.functions
     for _ in range(2):
         if kind not in functions:
@@ -133,6 +142,15 @@ def _by_kernel(pattern: MaskPattern, kind: tuple[Any, ...], arguments: tuple[Any
             )  # fmt: skip
             del functions[kind]
     raise RuntimeError(f"FlexAttention cannot be compiled for {kind}")
+
+
+@cache
+def _warn_of_release(is_cuda: bool) -> None:
+    if is_cuda and tuple(map(int, torch.__version__.split(".")[:2])) < SOUND:
+        LOG.warning(
+            "torch %s has known faults in FlexAttention on GPUs; %d.%d or later is better",
+            *(torch.__version__, *SOUND),
+        )
 
 
 def _compiled() -> Callable[..., Tensor]:
