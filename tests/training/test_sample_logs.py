@@ -75,17 +75,23 @@ def leveldb_records(content: bytes) -> Iterator[bytes]:
             record = b""
 
 
+def records_of(file: Path) -> Iterator[Any]:
+    from wandb.proto import wandb_internal_pb2
+
+    for data in leveldb_records(file.read_bytes()):
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(data)
+        yield record
+
+
 def wandb_records(folder: Path) -> tuple[list[dict[str, Any]], list[Any]]:
     """Return the rows of history and the artifacts of an offline run."""
     import wandb
-    from wandb.proto import wandb_internal_pb2
 
     wandb.teardown()  # the service may still be writing
     (file,) = folder.glob("wandb/offline-run-*/*.wandb")
     rows, artifacts = [], []
-    for data in leveldb_records(file.read_bytes()):
-        record = wandb_internal_pb2.Record()
-        record.ParseFromString(data)
+    for record in records_of(file):
         kind = record.WhichOneof("record_type")
         if kind == "history":
             row: dict[str, Any] = {}
@@ -102,6 +108,28 @@ def wandb_records(folder: Path) -> tuple[list[dict[str, Any]], list[Any]]:
         elif kind == "artifact":
             artifacts.append(record.artifact)
     return rows, artifacts
+
+
+@pytest.mark.parametrize(("models", "kept"), [(None, True), (False, False), (True, True)])
+def test_models_are_versions_and_the_best_value_is_in_the_summary(
+    models: bool | None, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file above the limit is kept only where it is asked for."""
+    if models:
+        monkeypatch.setattr("triptych.training.loggers.MOST_BYTES", 10)
+    logs = {"wandb": "offline", "log": LogConfig(samples=False, wandb_models=models)}
+    toy_run(tmp_path / "toy", Shows(), run=logs, max_steps=4, val_check_interval=2)
+    artifacts = [each for each in wandb_records(tmp_path / "toy")[1] if each.type == "model"]
+    found = {each.manifest.contents[0].path: {*each.aliases} for each in artifacts}
+    assert [*found] == ["best.ckpt", "last.ckpt"] * kept
+    if kept:
+        assert "best" in found["best.ckpt"]
+        assert found["last.ckpt"] == {"latest"}, "given last, it is the latest"
+    (file,) = (tmp_path / "toy").glob("wandb/offline-run-*/*.wandb")
+    metrics = [metric for each in records_of(file) if (metric := each.metric).name]
+    assert [metric.summary.min for metric in metrics if metric.name == f"val/{Shows.monitor}"] == [
+        True
+    ]
 
 
 def test_both_loggers_hold_the_same_content(

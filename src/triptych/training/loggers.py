@@ -211,10 +211,24 @@ def open_tensorboard(folder: Path, *, keep_until: int) -> TensorBoardMetrics:
 _SETTINGS: dict[str, Any] = {"console": "off", "silent": True, "init_timeout": 15.0}
 
 
+MOST_BYTES = 100_000_000
+"""Largest checkpoint that is kept as an artifact unless asked for."""
+ALIASES = {"best.ckpt": "best", "last.ckpt": "latest"}
+
+
 class WandbMetrics(SampleLog):
-    """Run of Weights & Biases; target: its `wandb.Run`. A resumed run may go back a step."""
+    """Run of Weights & Biases; target: its `wandb.Run`. A resumed run may go back a step.
+
+    folder: of the run. models: as `LogConfig.wandb_models`.
+    """
 
     service = "Weights & Biases"
+
+    def __init__(
+        self, target: Any, folder: Path | None = None, *, models: bool | None = None
+    ) -> None:
+        super().__init__(target)
+        self.folder, self.models = folder, models
 
     def scalars(self, metrics: Mapping[str, float], step: int | None) -> None:
         self.target.log({**metrics, "step": step})
@@ -245,15 +259,33 @@ class WandbMetrics(SampleLog):
         run.log_artifact(artifact)
 
     def close(self, *, succeeded: bool) -> None:
+        if succeeded and self.folder is not None and self.models is not False:
+            for name, alias in ALIASES.items():
+                self._keep(self.folder / "checkpoints" / name, alias)
         self.target.finish(exit_code=0 if succeeded else 1)
+
+    def _keep(self, path: Path, alias: str) -> None:
+        """Keep a checkpoint as a version of the run's model."""
+        if path.is_file() and (self.models or path.stat().st_size <= MOST_BYTES):
+            import wandb
+
+            artifact = wandb.Artifact(f"model-{self.target.id}", type="model")
+            artifact.add_file(str(path))
+            self.target.log_artifact(artifact, aliases=[alias])
 
 
 def open_wandb(
-    settings: RunConfig, *, folder: Path, identity: str, config: dict[str, Any]
+    settings: RunConfig,
+    *,
+    folder: Path,
+    identity: str,
+    config: dict[str, Any],
+    best: tuple[str, Literal["min", "max"]] | None = None,
 ) -> WandbMetrics | None:
     """Open the run online, else offline, else return None; print one sentence about it.
 
-    identity: id of the wandb run, kept for resumed runs. config: settings and versions.
+    identity: id of the wandb run, kept for resumed runs. config: settings and versions. best: name
+    of a metric whose smallest or largest value the summary has.
     """
     off = "Weights & Biases is off ({}); metrics are in metrics.csv only."
     try:
@@ -289,12 +321,14 @@ def open_wandb(
             run = init(mode=mode)
         run.define_metric("step", hidden=True)
         run.define_metric("*", step_metric="step")
+        if best is not None:
+            run.define_metric(best[0], step_metric="step", summary=f"{best[1]},last")
     except Exception as error:
         say(off.format(f"it failed, {_first_line(error)}"))
         return None
     later = "; `wandb sync` can send it later" if mode == "offline" else ""
     say(f"Weights & Biases logs {mode} ({reason}){later}.")
-    return WandbMetrics(run)
+    return WandbMetrics(run, folder, models=log.wandb_models)
 
 
 def choose_mode(wanted: str) -> tuple[Literal["online", "offline", "off"], str]:

@@ -104,6 +104,9 @@ class LogConfig(Checked):
     """Text about the run there; null for WANDB_NOTES."""
     tensorboard: bool = False
     """Write event files for TensorBoard into the run's folder; needs the extra tensorboard."""
+    wandb_models: bool | None = None
+    """Keep best.ckpt and last.ckpt as model artifacts there, with the aliases best and latest, when
+    the run has finished; null for files of at most 100 MB."""
     samples: bool = True
     """Write samples (images, sounds, sentences) into the run's folder after each validation."""
 
