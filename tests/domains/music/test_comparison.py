@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from triptych.domains.music.comparison import NamedPiece, compare_with_training, longest_shared_runs
+from triptych.domains.music.statistics import NamedPiece, compare_with_training, longest_shared_runs
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.music.tokenizers.key_events import END

@@ -10,7 +10,6 @@ from tiny_music import Chorales, Performances, tiny_model, windows_of
 from triptych.core.attention.full import Full
 from triptych.core.attention.relative import Relative
 from triptych.decoding.sampling import SampleRequest, Sampling
-from triptych.domains.music.comparison import text_lines
 from triptych.domains.music.config import Config, DataConfig
 from triptych.domains.music.domain import MusicScoreRequest
 from triptych.domains.music.generation import continue_tokens
@@ -19,7 +18,7 @@ from triptych.domains.music.midi import midi_bytes, parse_midi, write_midi
 from triptych.domains.music.notes import Notes, on_grid
 from triptych.domains.music.sources.chorales import JSBChorales
 from triptych.domains.music.sources.midi_folder import MidiFolder
-from triptych.domains.music.statistics import means_and_deviations, piece_statistics
+from triptych.domains.music.statistics import means_and_deviations, piece_statistics, text_lines
 from triptych.domains.music.task import MusicTrainingModule
 from triptych.domains.music.tokenizers.chorales import SECONDS_PER_STEP, ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer

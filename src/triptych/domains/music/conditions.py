@@ -115,7 +115,7 @@ class FrameOptions(Checked):
         score = Score(
             "the piece",
             [],
-            Notes.of([]).with_times(lambda times: times.astype(int)),
+            Notes.of([]),
             BLANK_TICKS,
             last,
             [] if self.tempo is None else [(0, round(60e6 / self.tempo))],

@@ -108,7 +108,7 @@ class MusicEvaluateOptions(MusicScoreRequest, TranspositionOptions, EvaluateOpti
             lines.append(f"nats per note of the {given['free_notes']} notes {which}:")
             lines += [f"  {name:<12}{value:.4f}" for name, value in given["nats_per_note"].items()]
         if self.statistics:
-            from triptych.domains.music.comparison import text_lines
+            from triptych.domains.music.statistics import text_lines
 
             lines += text_lines(result["details"])
         return lines

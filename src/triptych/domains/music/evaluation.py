@@ -15,7 +15,6 @@ from torch import Tensor
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.sampling import SampleRequest
 from triptych.domains.base import TrainedModel
-from triptych.domains.music.comparison import NamedPiece, compare_with_training
 from triptych.domains.music.data import Batch, evaluation_batches
 from triptych.domains.music.domain import MusicEvaluateOptions, MusicScoreRequest
 from triptych.domains.music.frame import chosen_cells
@@ -26,7 +25,6 @@ from triptych.domains.music.metrics import (
     count_models,
     mean_by_position,
     mean_of_filled,
-    score_filled,
     score_given,
     token_nll,
 )
@@ -34,7 +32,12 @@ from triptych.domains.music.model import MusicSettings
 from triptych.domains.music.notes import Ids, Score
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.sources.midi_folder import MidiFolder
-from triptych.domains.music.statistics import means_and_deviations, piece_statistics
+from triptych.domains.music.statistics import (
+    NamedPiece,
+    compare_with_training,
+    means_and_deviations,
+    piece_statistics,
+)
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.synthetic import known_entropy
 from triptych.errors import UserError
@@ -97,7 +100,7 @@ class MusicEvaluation(MusicScores, TrainedModel):
             pieces, kept = self._kept_tokens(options)
             generator = torch.Generator(device_of(self.full_model)).manual_seed(options.seed)
             with out_of_memory_advice("lower --particles"):
-                scores = score_given(
+                completion = score_given(
                     self.model,
                     self.tokenizer,
                     pieces,
@@ -107,14 +110,11 @@ class MusicEvaluation(MusicScores, TrainedModel):
                     progress=report("tokens"),
                 )
             asked = {name: getattr(options, name) for name in ("keep", "particles", "seed")}
-            details["completion"] = asked | scores
+            details["completion"] = asked | completion
         if options.fill is not None:
-            wholes, filled = self._scores_to_fill(options), []
-            progress = report("pieces")
-            for number, score in enumerate(wholes, start=1):
-                filled.append(score_filled(self.model, self.settings, score, options.fill))
-                progress(number, len(wholes))
-            details["completion"] = {"fill": options.fill} | mean_of_filled(filled)
+            scores, progress = self._scores_to_fill(options), report("pieces")
+            filled = mean_of_filled(self.model, self.settings, scores, options.fill, progress)
+            details["completion"] = {"fill": options.fill} | filled
         if options.statistics:
             progress = report("sampled tokens", at_most=self.tokenizer.end is not None)
             with out_of_memory_advice("lower --statistics or --sample_length"):

@@ -121,7 +121,10 @@ class MusicModel(MusicEvaluation):
         tune = prompt = None
         end = 0
         if melody is not None and (reader := self.settings.window_melody) is not None:
-            given = _melody_alone(self._read(melody, "the melody", transpose), melody_track)
+            given = self._read(melody, "the melody", transpose)
+            if melody_track is not None:
+                own = given.notes.part == melody_part(given, melody_track)
+                given = without_rests(replace(given, notes=given.notes[own]))
             tune = reader.of_score(given)
             steps = len(tune) / reader.tokenizer.melody_step
             seconds, length = steps * reader.tokenizer.seconds_per_melody_step, None
@@ -340,15 +343,6 @@ class MusicModel(MusicEvaluation):
             f"{DRAWING}, {NUMBERS} and {PIECE} in {out}: the note at {drawn.seconds[-1]:.2f} s, "
             f"token {drawn.query} of {len(drawn.tokens)}"
         )
-
-
-def _melody_alone(score: Score, track: str | None) -> Score:
-    """Return the track of a melody that is named, else the whole score."""
-    if track is None:
-        return score
-    return without_rests(
-        replace(score, notes=score.notes[score.notes.part == melody_part(score, track)])
-    )
 
 
 restore = MusicModel.restore

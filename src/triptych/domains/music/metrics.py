@@ -150,9 +150,22 @@ def score_filled(
     return sums
 
 
-def mean_of_filled(scores: Sequence[dict[str, float]]) -> dict[str, Any]:
-    """Return the nats per note over several pieces of `score_filled`, JSON types only."""
-    sums = {name: sum(score[name] for score in scores) for name in scores[0]}
+def mean_of_filled(
+    model: DecoderOnly,
+    settings: MusicSettings,
+    scores: Sequence[Score],
+    fill: str,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Return the nats per note over several pieces of `score_filled`, JSON types only.
+
+    progress: called with (pieces scored, pieces).
+    """
+    rows = []
+    for number, score in enumerate(scores, start=1):
+        rows.append(score_filled(model, settings, score, fill))
+        progress(number, len(scores))
+    sums = {name: sum(row[name] for row in rows) for name in rows[0]}
     notes = sums.pop("notes")
     per_note = {name: nats / max(1.0, notes) for name, nats in sums.items()}
     return {"pieces": len(scores), "free_notes": int(notes), "nats_per_note": per_note}

@@ -16,21 +16,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from triptych.domains.music import midi_events as midi
 from triptych.domains.music.chords import chords_of
-from triptych.domains.music.midi_events import (
-    CONTROL,
-    END,
-    KEY,
-    META,
-    METER,
-    NOTE_OFF,
-    NOTE_ON,
-    PORT,
-    PROGRAM,
-    SYSEX,
-    TEMPO,
-    read_events,
-)
 from triptych.domains.music.notes import DRUMS, Ids, Notes, Part, Score, one_string_per_key
 
 Meta: TypeAlias = defaultdict[int, list[tuple[int, int, bytes]]]
@@ -71,7 +58,7 @@ class Channel:
 
     def add(self, tick: int, status: int, data: bytes, track: int) -> None:
         """Take a change of the program or of a controller."""
-        if status & 0xF0 == PROGRAM:
+        if status & 0xF0 == midi.PROGRAM:
             is_drum = (self.is_drum and self.bank != PITCHED_BANK) or self.bank in DRUM_BANKS
             self.programs.append((tick, DRUMS if is_drum else data[0], track))
             return
@@ -115,13 +102,13 @@ def read_score(content: bytes, name: str, *, to_damage: bool = False) -> Score:
 
     What is left out of a damaged file is told in `left_out`. to_damage: as there.
     """
-    file = read_events(content, name, to_damage=to_damage)
+    file = midi.read_events(content, name, to_damage=to_damage)
     meta: Meta = defaultdict(list)
     for tick, status, data, track in file.events:
-        if status == META:
+        if status == midi.META:
             meta[data[0]].append((tick, track, data[1:]))
     # Files for more than 16 channels name a port in each track.
-    ports = {track: data[0] for _, track, data in reversed(meta[PORT])}
+    ports = {track: data[0] for _, track, data in reversed(meta[midi.PORT])}
     channels = {
         (port, number): Channel(is_drum=number == DRUM_CHANNEL)
         for port in {0, *ports.values()}
@@ -132,16 +119,16 @@ def read_score(content: bytes, name: str, *, to_damage: bool = False) -> Score:
     for event in file.events:
         tick, status, data, track = event
         port, number = ports.get(track, 0), status & 0x0F
-        if status & 0xF0 in (NOTE_OFF, NOTE_ON):
+        if status & 0xF0 in (midi.NOTE_OFF, midi.NOTE_ON):
             messages = keys.setdefault((track, number), defaultdict(list))[data[0]]
-            messages.append((tick, data[1] if status >= NOTE_ON else 0))
-        elif status & 0xF0 in (PROGRAM, CONTROL):
+            messages.append((tick, data[1] if status >= midi.NOTE_ON else 0))
+        elif status & 0xF0 in (midi.PROGRAM, midi.CONTROL):
             channels[port, number].add(*event)
-        elif status == SYSEX and RESET_ALL.match(data):
+        elif status == midi.SYSEX and RESET_ALL.match(data):
             for number in range(16):
                 channels[port, number].lift_pedal(tick)
                 channels[port, number].bank = 0
-        elif status == SYSEX and (rhythm := RHYTHM.match(data)):
+        elif status == midi.SYSEX and (rhythm := RHYTHM.match(data)):
             block = rhythm[1][0] & 0x0F  # 0 for channel 10, 1 to 9, then 11 to 16
             number = DRUM_CHANNEL if not block else block - (block < 10)
             channels[port, number].set_drums(tick, is_drum=rhythm[2] > b"\0")
@@ -155,7 +142,7 @@ def read_score(content: bytes, name: str, *, to_damage: bool = False) -> Score:
     latest = last + MAX_LATE * quarter
     # pretty_midi ends each track a tick after its last note.
     rest = range(last + 2, last + MAX_REST * quarter + 1)
-    end = max([last, *(tick for tick, *_ in meta[END] if tick in rest)])
+    end = max([last, *(tick for tick, *_ in meta[midi.END] if tick in rest)])
     name_kinds = (INSTRUMENT_NAME, TRACK_NAME)[: 1 if file.kind == 0 else 2]  # of a part
     names = {track: _text(data) for kind in name_kinds for _, track, data in reversed(meta[kind])}
     parts: list[Part] = []
@@ -222,11 +209,11 @@ def _frame(meta: Meta, latest: int) -> dict[str, Any]:
         for tick, track, data in meta[kind]:
             texts[track, kind].append((tick, _text(data)))
     rows: dict[str, list[Any]] = {
-        "tempos": [(tick, int.from_bytes(data)) for tick, _, data in meta[TEMPO]],
-        "time_signatures": [(tick, data[0], 2 ** data[1]) for tick, _, data in meta[METER]],
+        "tempos": [(tick, int.from_bytes(data)) for tick, _, data in meta[midi.TEMPO]],
+        "time_signatures": [(tick, data[0], 2 ** data[1]) for tick, _, data in meta[midi.METER]],
         "key_signatures": [
             (tick, (data[0] ^ 0x80) - 0x80, data[1] == 1)  # a signed byte
-            for tick, _, data in meta[KEY]
+            for tick, _, data in meta[midi.KEY]
         ],
         "chords": [chord for own in texts.values() for chord in chords_of(own)],
     }

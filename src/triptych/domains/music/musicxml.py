@@ -18,7 +18,6 @@ from fractions import Fraction
 from html.entities import html5
 from itertools import groupby, pairwise, zip_longest
 from operator import itemgetter
-from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 from triptych.domains.music.chords import SEMITONES, chord_symbol
@@ -68,7 +67,7 @@ def parse_musicxml(content: bytes, *, name: str) -> Score:
     listed, rows = list[Part](), list[list[int]]()
     for part in parts:
         # Drums of a part that plays pitches too are a part of their own, as in MIDI files.
-        for is_drum in sorted({note.program == DRUMS for note in part.notes}) or [False]:
+        for is_drum in sorted({program == DRUMS for *_, program in part.notes}) or [False]:
             rows += _joined(part, len(listed), is_drum)
             listed.append(Part(part.name, is_drum))
     if not rows:
@@ -139,7 +138,7 @@ def _joined(part: XmlPart, number: int, is_drum: bool) -> list[list[int]]:
     """Return the notes of a part as rows of `Notes.of`, in ticks, tied ones as one."""
     rows: list[list[int]] = []
     open_notes: dict[tuple[int, Fraction], tuple[list[int], bool]] = {}  # by pitch and release
-    own = (note for note in part.notes if (note.program == DRUMS) == is_drum)
+    own = (note for note in part.notes if (note[-1] == DRUMS) == is_drum)
     for onset, release, pitch, ties, velocity, program in sorted(own, key=itemgetter(0)):
         row, goes_on = open_notes.pop((pitch, onset), ([], False))
         if not row or not (goes_on or "stop" in ties):
@@ -148,19 +147,6 @@ def _joined(part: XmlPart, number: int, is_drum: bool) -> list[list[int]]:
         row[2] = _ticks(release)
         open_notes[pitch, release] = row, "start" in ties
     return rows
-
-
-class XmlNote(NamedTuple):
-    """Note of a part, times in quarters."""
-
-    onset: Fraction
-    release: Fraction
-    pitch: int
-    """MIDI pitch as it sounds."""
-    ties: set[str | None]
-    """start or stop of a tie; some files write one of them."""
-    velocity: int
-    program: int
 
 
 @dataclass(frozen=True)
@@ -217,7 +203,8 @@ class XmlPart:
                 self.instruments[midi.get("id")] = _instrument(midi)
             except ValueError as error:
                 score.left_out.append(f"an instrument of {self.name or 'a part'} with {error}")
-        self.notes: list[XmlNote] = []
+        self.notes: list[tuple[Fraction, Fraction, int, set[str | None], int, int]] = []
+        """(onset, release, MIDI pitch as it sounds, types of its ties, velocity, program)."""
         self.divisions = Fraction(1)
         """Units of a duration in a quarter."""
         self.transposition = 0
@@ -304,7 +291,11 @@ class XmlPart:
             tempo = float(sound.get("tempo", ""))
         elif mark is not None and mark.find("per-minute") is not None:
             number = re.search(r"\d+(?:\.\d+)?", mark.findtext("per-minute") or "")
-            unit = _note_value(mark.findtext("beat-unit"), len(mark.findall("beat-unit-dot")))
+            values = {name: value for value, name in NOTE_TYPES.items()}
+            name, dots = mark.findtext("beat-unit", ""), len(mark.findall("beat-unit-dot"))
+            if name not in values:
+                raise ValueError(f"the note value {name}")
+            unit = values[name] * (2 - Fraction(1, 2**dots))
             tempo = float(number[0]) * float(unit) if number else 0.0
             tempo = self.score.tempos.get(at, tempo)
         else:
@@ -337,8 +328,8 @@ class XmlPart:
         kinds = {tie.get("type") for tie in ties}
         loudness = round(float(note.get("dynamics") or 100 * VELOCITY / FORTE) * FORTE / 100)
         velocity = min(max(loudness, 1), 127)
-        row = XmlNote(self.onset, self.onset + length, sounding, kinds, velocity, program)
-        self.notes.append(row)
+        times = self.onset, self.onset + length
+        self.notes.append((*times, sounding, kinds, velocity, program))
         return ""
 
     def _offset(self, offset: Element | None) -> Fraction:
@@ -349,14 +340,6 @@ class XmlPart:
         if length < 0:
             raise ValueError(f"a duration of {length}")
         return length
-
-
-def _note_value(name: str | None, dots: int) -> Fraction:
-    """Return a note value in quarters."""
-    values = {known: value for value, known in NOTE_TYPES.items()}
-    if name not in values:
-        raise ValueError(f"the note value {name}")
-    return values[name] * (2 - Fraction(1, 2**dots))
 
 
 def _midi_pitch(pitch: Element) -> int:

@@ -60,7 +60,7 @@ class Notes:
     @classmethod
     def of(cls, rows: Iterable[Sequence[float]]) -> Notes:
         """Make notes of (pitch, onset, release, velocity), with a part and a program or without."""
-        table = np.array([(*row, 0, 0)[:6] for row in rows]).reshape(-1, 6)
+        table = np.array([(*row, 0, 0)[:6] for row in rows] or np.empty((0, 6), dtype=np.int64))
         pitch, *_, velocity, part, program = table.T.astype(np.int64)
         return cls(pitch, table[:, 1], table[:, 2], velocity, part, program)
 

@@ -1,4 +1,4 @@
-"""Statistics of pieces beside their likelihood: pitch, rhythm, texture and voice leading.
+"""Pieces beside their likelihood: statistics, similarity of their parts, runs that they share.
 
 The measures of pitch, rhythm and texture are those of MusPy (Dong et al. 2020, arXiv 2008.01951, as
 in version 0.5.0), on the time grid of the tokenizer, with two differences. MusPy always counts
@@ -8,6 +8,11 @@ release counts, and a note fills the beats in which it sounds. The values agree 
 no note ends at a beat.
 
 A measure is NaN for a piece that does not have it, such as the entropy of a piece without notes.
+
+The search for shared runs is exact. Prefix doubling (Karp, Miller and Rosenberg 1972; Manber and
+Myers 1990) ranks the windows of 2^k symbols of all pieces, for k = 0, 1, ...: two windows are equal
+where their ranks are. The last ranks sort all suffixes; the training suffix with the longest common
+prefix is the nearest one before or after. O(n log^2 n) for n symbols.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import combinations, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +39,7 @@ from triptych.domains.music.notes import (
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.music.tokenizers.rules import PERFECT
 from triptych.files.drawing import GREY, new_figure, png
+from triptych.files.progress import aligned
 
 if TYPE_CHECKING:  # loaded only where a piece is written
     import pretty_midi
@@ -187,3 +193,182 @@ def _cosines(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 def _ratio(part: Any, whole: Any) -> float:
     """Return part / whole, NaN for a whole of 0."""
     return float(part) / float(whole) if whole else math.nan
+
+
+class NamedPiece(NamedTuple):
+    """Piece as its tokenizer writes it."""
+
+    name: str
+    tokens: Ids
+    """Without END."""
+    notes: Notes
+    """In steps of the tokenizer's grid."""
+    lines: dict[str, tuple[Ids, NDArray[np.float64]]]
+    """Symbols of which runs are compared, and the times in seconds at which they begin: tokens, and
+    the intervals in semitones from each note to the next one by onset, then from the lowest pitch,
+    which transposed music shares."""
+
+    @classmethod
+    def of(cls, name: str, tokens: Ids, tokenizer: MusicTokenizer) -> NamedPiece:
+        """Return a piece of ids, which end at the first END."""
+        tokens = tokenizer.without_end(tokens)
+        notes = on_grid(tokenizer.to_score(tokens).notes_in_seconds, tokenizer.steps_per_second)
+        lines = {
+            "tokens": (tokens, tokenizer.seconds(tokens)),
+            "intervals": (np.diff(notes.pitch), notes.onset / tokenizer.steps_per_second),
+        }
+        return cls(name, tokens, notes, lines)
+
+
+def compare_with_training(
+    groups: dict[str, list[NamedPiece]], training: Sequence[NamedPiece]
+) -> dict[str, Any]:
+    """Return the longest run that each piece shares with a training piece: {kind: {group: ...}}.
+
+    A group has the mean, deviation and maximum of the lengths, and for each piece the length of its
+    run and its first symbol (index and time) in the piece and in the training piece.
+    """
+    shared: dict[str, Any] = {}
+    pieces = [piece for group in groups.values() for piece in group]
+    for kind in training[0].lines:
+        symbols = ([piece.lines[kind][0] for piece in some] for some in (pieces, training))
+        runs = iter(longest_shared_runs(*symbols))
+        shared[kind] = {}
+        for group, members in groups.items():
+            entries: list[dict[str, Any]] = []
+            for piece in members:
+                run = next(runs)
+                entries.append({"piece": piece.name, "length": run.length})
+                if run.length:
+                    source = training[run.training_piece]
+                    entries[-1] |= {
+                        "start": run.start,
+                        "seconds": float(piece.lines[kind][1][run.start]),
+                        "training_piece": source.name,
+                        "training_start": run.training_start,
+                        "training_seconds": float(source.lines[kind][1][run.training_start]),
+                    }
+            lengths = np.array([entry["length"] for entry in entries])
+            shared[kind][group] = {
+                "mean": float(lengths.mean()),
+                "std": float(lengths.std()),
+                "max": int(lengths.max()),
+                "runs": entries,
+            }
+    return shared
+
+
+def text_lines(details: dict[str, Any]) -> list[str]:
+    """Return both comparisons as lines of text.
+
+    details: as `evaluation.sample_statistics` returns them.
+    """
+    statistics = details["statistics"]
+    groups = statistics["groups"]
+    number = {group: statistics["pieces"][group] for group in groups}
+    table = [["", *(f"{group} ({number[group]})" for group in groups)]]
+    for measure in next(iter(groups.values())):
+        table.append([measure, *(_mean_and_std(group[measure]) for group in groups.values())])
+    lines = [
+        f"statistics, mean ± standard deviation; samples of {statistics['sample_length']} "
+        f"{statistics['sample_unit']}, seed {statistics['seed']}:",
+        *aligned(table, indent="  "),
+    ]
+    shared = details["memorisation"]
+    if "not_computed" in shared:
+        return [*lines, f"runs shared with training pieces: {shared['not_computed']}"]
+    table = [["", *next(iter(shared["runs"].values()))]]
+    longest = []
+    for kind, by_group in shared["runs"].items():
+        cells = [f"{_mean_and_std(row)}, max {row['max']}" for row in by_group.values()]
+        table.append([kind, *cells])
+        run = max(by_group["samples"]["runs"], key=lambda entry: entry["length"])
+        if run["length"]:
+            longest.append(
+                f"  {run['length']} {kind} of {run['piece']} from {run['seconds']:.1f} s are in "
+                f"{run['training_piece']} from {run['training_seconds']:.1f} s"
+            )
+    lines.append(f"longest run shared with one of {shared['training_pieces']} training pieces:")
+    return [*lines, *aligned(table, indent="  "), *longest]
+
+
+def _mean_and_std(statistics: dict[str, Any]) -> str:
+    if statistics["mean"] is None:
+        return "none"
+    return f"{statistics['mean']:.3f} ± {statistics['std']:.3f}"
+
+
+class SharedRun(NamedTuple):
+    """Longest run of consecutive symbols that a piece shares with a training piece."""
+
+    length: int
+    """In symbols; 0 where the two share none."""
+    start: int
+    """Index of the run's first symbol in the piece."""
+    training_piece: int
+    """Index of a training piece that contains the run; one of them, where several do."""
+    training_start: int
+    """Index of its first symbol there."""
+
+
+def longest_shared_runs(pieces: Sequence[Ids], training: Sequence[Ids]) -> list[SharedRun]:
+    """Return the longest run that each piece shares with any of the training pieces.
+
+    pieces, training: symbols of each as whole numbers; at least one piece of both.
+    """
+    rows = [*training, *pieces]
+    ends = np.cumsum([len(row) + 1 for row in rows])  # of each row with its end mark
+    # The end mark of each row is a symbol of its own, so that no run goes beyond a row.
+    mark = 1 + max(int(row.max(initial=0)) for row in rows)
+    text = np.concatenate([np.append(row, mark + number) for number, row in enumerate(rows)])
+    starts = np.concatenate([[0], ends[:-1]])
+    n_training = int(starts[len(training)])
+    queries = np.arange(n_training, len(text))
+
+    levels = _window_numbers(text, longest=max(map(len, pieces)) + 1)
+    ranks = levels[-1]
+    suffixes = np.argsort(ranks[:n_training], kind="stable")  # of the training, in order
+    places = np.searchsorted(ranks[suffixes], ranks[queries], side="right")
+    best = match = np.zeros_like(queries)
+    for neighbours in (places - 1, places):
+        other = suffixes[neighbours.clip(0, n_training - 1)]
+        length = _common_prefix(levels, queries, other)
+        longer = length > best
+        best, match = np.where(longer, length, best), np.where(longer, other, match)
+
+    runs = []
+    for number in range(len(training), len(rows)):
+        here = slice(starts[number] - n_training, ends[number] - n_training)
+        start = int(best[here].argmax())
+        place = match[here][start]
+        row = int(np.searchsorted(ends, place, side="right"))
+        runs.append(SharedRun(int(best[here][start]), start, row, int(place - starts[row])))
+    return runs
+
+
+def _window_numbers(text: Ids, *, longest: int) -> list[Ids]:
+    """Return, for k = 0, 1, ..., the rank of each position's window of 2^k symbols.
+
+    Equal windows have equal ranks. Windows that begin near the end of the text are cut there. Stops
+    when all ranks differ or windows have at least `longest` symbols.
+    """
+    levels = [np.unique(text, return_inverse=True)[1].astype(np.int64)]
+    width = 1
+    while width < longest and levels[-1].max() < len(text) - 1:
+        ranks = levels[-1]
+        second = np.zeros_like(ranks)
+        second[: len(ranks) - width] = ranks[width:] + 1
+        pairs = ranks * (len(text) + 1) + second
+        levels.append(np.unique(pairs, return_inverse=True)[1].astype(np.int64))
+        width *= 2
+    return levels
+
+
+def _common_prefix(levels: list[Ids], left: Ids, right: Ids) -> Ids:
+    """Return the number of symbols that agree from each pair of positions on, [Q]."""
+    length = np.zeros(len(left), dtype=np.int64)
+    for level in range(len(levels) - 1, -1, -1):
+        ranks = levels[level]
+        # Never beyond the text: the two suffixes differ at an end mark at the latest.
+        length += (ranks[left + length] == ranks[right + length]) * 2**level
+    return length

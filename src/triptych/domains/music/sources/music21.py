@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -160,14 +160,8 @@ def find_tunes(grids: list[Grid]) -> list[int]:
     """Return for each piece the index of the first piece with the same tune."""
     melodies = [line_runs(grid[:, 0]) for grid in grids]
     tunes = list(range(len(grids)))
-    holders: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    shared: Counter[tuple[int, int]] = Counter()
-    for second, melody in enumerate(melodies):
-        for run in melody:
-            shared.update((first, second) for first in holders[run])
-            holders[run].append(second)
-    for (first, second), count in shared.items():
-        if count >= MIN_SHARED * min(len(melodies[first]), len(melodies[second])):
+    for (first, one), (second, other) in combinations(enumerate(melodies), 2):
+        if _share_runs(one, other):
             low, high = sorted((tunes[first], tunes[second]))
             tunes = [low if tune == high else tune for tune in tunes]
     return tunes
@@ -185,10 +179,11 @@ def in_another_edition(grids: list[Grid], others: list[Grid]) -> list[bool]:
         return {(v, *run) for v in range(1, N_VOICES) for run in line_runs(grid[:, v])}
 
     known = [lower_runs(grid) for grid in others]
-    return [
-        any(len(runs & other) >= MIN_SHARED * min(len(runs), len(other)) for other in known)
-        for runs in map(lower_runs, grids)
-    ]
+    return [any(_share_runs(runs, other) for other in known) for runs in map(lower_runs, grids)]
+
+
+def _share_runs(one: set[tuple[int, ...]], other: set[tuple[int, ...]]) -> bool:
+    return len(one & other) >= MIN_SHARED * min(len(one), len(other))
 
 
 def read_chorale(path: Path) -> Chorale | None:

@@ -123,11 +123,10 @@ class ChoraleTokenizer(MelodicTokenizer):
             for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
                 span = start * TICKS_PER_STEP, stop * TICKS_PER_STEP
                 rows.append((line[start], *span, VELOCITY, voice, CHOIR_PROGRAM))
-        notes = Notes.of(rows).with_times(lambda times: times.astype(np.int64))
         return Score(
             "music",
             [Part(name, is_drum=False) for name in VOICES],
-            notes.sorted("part", "onset", "release", "pitch"),
+            Notes.of(rows).sorted("part", "onset", "release", "pitch"),
             TICKS_PER_STEP * STEPS_PER_QUARTER,
             len(grid) * TICKS_PER_STEP,
             [(0, round(60e6 / QUARTERS_PER_MINUTE))],

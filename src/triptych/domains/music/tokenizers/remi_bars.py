@@ -259,14 +259,14 @@ def score_of(words: RemiTokenizer, bars: Sequence[Bar]) -> Score:
                 rows.append((pitch, at, release, velocity, player, program))
         begin += length
     notes = Notes.of(rows)
-    notes = one_string_per_key(notes, notes.onset.astype(np.int64), least=1)
+    notes = one_string_per_key(notes, notes.onset, least=1)
     players = np.unique(notes.part)
     parts = [
         Part(words.ensemble.names[player], words.ensemble.programs[player] == DRUMS)
         for player in players.tolist()
     ]
     notes = replace(notes, part=np.searchsorted(players, notes.part))
-    notes = notes.with_times(lambda times: times.astype(np.int64) * TICKS_PER_POSITION)
+    notes = notes.with_times(lambda times: times * TICKS_PER_POSITION)
     score = Score(
         "music", parts, notes.sorted("part", "onset", "release", "pitch"),
         per * TICKS_PER_POSITION, int(notes.release.max(initial=0)), sorted(tempos), meters,

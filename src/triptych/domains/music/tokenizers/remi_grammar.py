@@ -145,7 +145,8 @@ class RemiGrammar(Grammar):
         state = {name: value[:, None] for name, value in self.state.items()}  # [B, 1]
         is_drum = self.tables["is_drum"][state["player"].clamp(min=0)]  # [B, 1]
         is_pitch = (kind == Kind.Pitch) | (kind == Kind.PitchDrum)
-        is_position = kind == Kind.Position
+        is_position, ids = kind == Kind.Position, torch.arange(len(kind), device=kind.device)
+        in_head = (state["last"] == Kind.TimeSig) | (state["last"] == Kind.Key)  # [B, 1]
         forbidden = ~self.tables["follows"][self.state["last"]]  # [B, V]
         early = (number <= state["position"]) | (state["begin"] + number < self.start)
         forbidden |= is_position & (early | (number >= state["bar"]))
@@ -154,14 +155,12 @@ class RemiGrammar(Grammar):
         forbidden |= (kind == Kind.Program) & (number <= state["player"])
         in_prompt = (state["now"] < self.start) & (state["last"] == Kind.Duration)
         forbidden |= in_prompt & (is_pitch | (kind == Kind.Program))
-        forbidden |= torch.arange(len(kind), device=kind.device) == state["tempo"]
+        forbidden |= ids == state["tempo"]
         if self.has_tempos:
             too_early = (kind == Kind.Program) | (kind == Kind.Chord) | (is_position & (number > 0))
-            in_head = (state["last"] == Kind.TimeSig) | (state["last"] == Kind.Key)
             too_early = too_early | ((kind == Kind.Bar) & in_head)  # [B, V]
             forbidden |= too_early & (state["tempo"] < 0)
         if self.n_prompt:  # the frame of the prompt goes on
-            ids = torch.arange(len(kind), device=kind.device)
             other = (kind == Kind.TimeSig) & (ids != state["meter"]) & (state["meter"] >= 0)
             other |= (kind == Kind.Tempo) & (state["tempo"] >= 0)
             forbidden |= other | (kind == Kind.Key)
@@ -169,7 +168,6 @@ class RemiGrammar(Grammar):
             over = state["seconds"] >= self.max_seconds
             forbidden = torch.where(over, kind != Kind.EOS, forbidden)
             if self.n_prompt:  # a continuation goes on, and has no empty bar
-                in_head = (state["last"] == Kind.TimeSig) | (state["last"] == Kind.Key)
                 has_room = in_head & (state["begin"] + state["bar"] > self.start)
                 goes_on = (kind == Kind.EOS) | ((kind == Kind.Bar) & has_room)  # [B, V]
                 forbidden |= goes_on & ~over
