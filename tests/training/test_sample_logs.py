@@ -16,6 +16,9 @@ import pytest
 from PIL import Image
 from toy_task import ToyTask, toy_run
 
+from triptych.cli.main import main
+from triptych.training.loggers import add_to_run
+from triptych.training.run.resume import write_config
 from triptych.training.run.settings import LogConfig
 
 pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
@@ -130,6 +133,27 @@ def test_models_are_versions_and_the_best_value_is_in_the_summary(
     assert [metric.summary.min for metric in metrics if metric.name == f"val/{Shows.monitor}"] == [
         True
     ]
+
+
+def test_a_score_and_a_page_are_added_to_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "toy"
+    toy_run(folder, run={"wandb": "offline"}, max_steps=1, val_check_interval=1)
+    write_config(folder, {"run": {"name": "toy", "wandb": "offline"}}, 0)
+    add_to_run(folder, {"test/nats": 1.5}, b"<p>all</p>")
+    import wandb
+
+    wandb.teardown()
+    first, second = sorted(folder.glob("wandb/offline-run-*/*.wandb"))
+    assert first.name == second.name, "the id of the run"
+    summaries = [item for each in records_of(second) for item in each.summary.update]
+    assert ("test/nats", "1.5") in [(item.key, item.value_json) for item in summaries]
+    (page,) = second.parent.glob("files/media/html/report*.html")
+    assert "<p>all</p>" in page.read_text(encoding="utf-8")
+    score = ["evaluate", "image", "--checkpoint", "pretrained:mnist", "--wandb", "true"]
+    assert main(score) == 2
+    assert "is not the folder of a run" in capsys.readouterr().err
 
 
 def test_both_loggers_hold_the_same_content(

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 def run(domain: Domain, options: EvaluateOptions) -> None:
     """Score a checkpoint and print the metrics; raises UserError for bad input."""
     files = result_paths(options)
+    folder = Path(options.checkpoint).expanduser().parent.parent
+    if options.wandb:
+        from triptych.training.loggers import add_to_run, run_in
+
+        run_in(folder)  # refuses a checkpoint without a run before it is scored
     if options.data is not None and not Path(options.data).expanduser().exists():
         raise UserError(f"--data {options.data} does not exist; expected the folder of the data")
 
@@ -59,6 +64,9 @@ def run(domain: Domain, options: EvaluateOptions) -> None:
     print_metrics(result)
     for line in options.report(result):
         print(line)
+    if options.wandb:
+        figures = {f"{result['split']}/{name}": n for name, n in result["metrics"].items()}
+        add_to_run(folder, figures)
 
 
 def score(model: TrainedModel, options: EvaluateOptions, what: str) -> Evaluation:

@@ -141,6 +141,8 @@ class EvaluateOptions(ScoreRequest, AverageOptions):
     """File for the score as JSON; an existing file is replaced."""
     dtype: Dtype = "fp32"
     """Number format of the weights; bf16 and int8 are scored next to fp32, with the change."""
+    wandb: bool = False
+    """Add the score to the run of Weights & Biases in whose folder the checkpoint is."""
 
     replaced_files: ClassVar[tuple[str, ...]] = ("json",)
     """Options that name a result file which replaces an existing one."""

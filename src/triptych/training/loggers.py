@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import io
+import json
 import os
 import wave
 from abc import abstractmethod
@@ -14,9 +15,12 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
+import yaml
 from PIL import Image
 from pytorch_lightning.loggers.logger import Logger
 
+from triptych.config.schema import from_plain
+from triptych.errors import UserError
 from triptych.files.results import atomic_file
 from triptych.training.callbacks.progress import say
 from triptych.training.run.settings import RunConfig
@@ -329,6 +333,37 @@ def open_wandb(
     later = "; `wandb sync` can send it later" if mode == "offline" else ""
     say(f"Weights & Biases logs {mode} ({reason}){later}.")
     return WandbMetrics(run, folder, models=log.wandb_models)
+
+
+def run_in(folder: Path) -> tuple[str, RunConfig]:
+    """Return the id in wandb, and the settings, of the run in a folder; UserError for another."""
+    try:
+        identity = json.loads((folder / "versions.json").read_text(encoding="utf-8"))["wandb"]
+        plain = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))["run"]
+    except (OSError, ValueError, KeyError, yaml.YAMLError) as error:
+        raise UserError(
+            f"{folder} is not the folder of a run, which has a run of Weights & Biases; expected "
+            "one such as runs/NAME, and its checkpoints in runs/NAME/checkpoints"
+        ) from error
+    return identity, from_plain(RunConfig, plain)
+
+
+def add_to_run(folder: Path, summary: Mapping[str, float], page: bytes | None = None) -> None:
+    """Add figures to the summary of a run in wandb, and a page of HTML to its media.
+
+    folder: of the run. Raises UserError as `run_in`, and where wandb does not open the run.
+    """
+    identity, config = run_in(folder)
+    logger = open_wandb(config, folder=folder, identity=identity, config={})
+    if logger is None:
+        raise UserError(f"the run of {folder} in Weights & Biases cannot be written to")
+    logger.models = False
+    logger.target.summary.update(dict(summary))
+    if page is not None:
+        import wandb
+
+        logger.target.log({"report": wandb.Html(page.decode("utf-8"), inject=False)})
+    logger.close(succeeded=True)
 
 
 def choose_mode(wanted: str) -> tuple[Literal["online", "offline", "off"], str]:

@@ -35,6 +35,8 @@ class Report(CommandOptions):
     """Largest number of validations of a run whose samples are shown, evenly spaced with the first
     and the last."""
     overwrite: bool = False
+    wandb: bool = False
+    """Add the page to the run of Weights & Biases of each run."""
 
     parser_arguments = OVERWRITE | argument("runs", "Folder of a run.", nargs="+", metavar="RUN")
 
@@ -53,3 +55,8 @@ class Report(CommandOptions):
             for notice in shown.notices:
                 print(f"{shown.name}: {notice}", file=sys.stderr)
         print(f"{out} ({len(content) / 1e6:.1f} MB)", file=sys.stderr)
+        if self.wandb:
+            from triptych.training.loggers import add_to_run
+
+            for folder in self.runs:
+                add_to_run(Path(folder).expanduser(), {}, content)
