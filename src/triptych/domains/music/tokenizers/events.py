@@ -129,10 +129,8 @@ class EventTokenizer(MelodicTokenizer):
         """Return settled notes as a score of one piano."""
         per_second = TICKS_PER_STEP * STEPS_PER_SECOND
         notes = notes.with_times(lambda times: np.rint(times * per_second).astype(np.int64))
-        per_quarter, end = (
-            round(per_second * DEFAULT_TEMPO / 1e6),
-            int(notes.release.max(initial=0)),
-        )
+        per_quarter = round(per_second * DEFAULT_TEMPO / 1e6)
+        end = int(notes.release.max(initial=0))
         return Score("music", [Part("Piano", is_drum=False)], notes, per_quarter, end, [], [])
 
     def owners(self, score: Score) -> dict[str, int]:

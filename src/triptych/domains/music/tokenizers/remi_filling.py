@@ -65,9 +65,8 @@ def example(tokenizer: RemiTokenizer, ids: Ids, generator: torch.Generator) -> I
     if not draw(2):
         region = [bar.without({CHORD}) for bar in region]
     answer = [*script_of(tokenizer, region, [new] * count, with_new=True), tokenizer.end]
-    longest = len(ids)
-    prompt = prompt_of(tokenizer, before, after, longest - len(answer), ended=ended)
-    return np.array([*prompt, *answer][:longest], dtype=np.int64)
+    prompt = prompt_of(tokenizer, before, after, len(ids) - len(answer), ended=ended)
+    return np.array([*prompt, *answer][: len(ids)], dtype=np.int64)
 
 
 def prompt_of(

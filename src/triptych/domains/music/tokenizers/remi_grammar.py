@@ -175,9 +175,8 @@ class RemiGrammar(Grammar):
 
     def read(self, token: Tensor, *, new: bool) -> None:
         state = self.state
-        kind, number, quarter = (
-            self.tables[name][token] for name in ("kind", "number", "quarter")
-        )  # [B]
+        names = ("kind", "number", "quarter")
+        kind, number, quarter = (self.tables[name][token] for name in names)  # [B]
         is_bar, is_position = kind == Kind.Bar, kind == Kind.Position
         is_pitch = (kind == Kind.Pitch) | (kind == Kind.PitchDrum)
         state["begin"] = state["begin"] + torch.where(is_bar, state["bar"], 0)
