@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 
+import mido
 import numpy as np
 import pytest
 from tiny_music import Chorales, Performances, tiny_model
@@ -14,6 +16,7 @@ from triptych.domains.music.frame import chosen_cells, cut, octaves_into, put_in
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.midi import midi_bytes, midi_file, parse_midi
 from triptych.domains.music.notes import Score
+from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.remi import RemiTokenizer
 from triptych.domains.music.tokenizers.voices import read_voices
 from triptych.errors import UserError
@@ -227,3 +230,39 @@ def test_keys_and_chords_are_transposed_with_the_notes() -> None:
     assert up.chords == [(0, "F:maj"), (240, "Bb:min7"), (480, "Bridge")]
     assert (up.notes.pitch - song.notes.pitch == 3).all()
     assert transpose(song, -12).key_signatures == song.key_signatures
+
+
+def test_lyrics_controllers_bends_and_kits_come_back() -> None:
+    """Bends of notes that are made anew do not, since they would put new notes out of tune."""
+    file = mido.MidiFile(ticks_per_beat=480)
+    lead, kit = file.add_track("Lead"), file.add_track("Kit")
+    lead.append(mido.Message("control_change", control=7, value=90))
+    lead.append(mido.Message("control_change", control=10, value=20))
+    for beat in range(32):
+        lead.append(mido.MetaMessage("lyrics", text=f"la{beat} "))
+        lead.append(mido.Message("note_on", note=62 + beat % 8, velocity=80))
+        lead.append(mido.Message("pitchwheel", pitch=1000, time=100))
+        lead.append(mido.Message("pitchwheel", pitch=0, time=200))
+        lead.append(mido.Message("note_off", note=62 + beat % 8, time=180))
+    kit.append(mido.Message("program_change", channel=9, program=25))
+    kit.append(mido.Message("note_on", channel=9, note=36, velocity=90))
+    kit.append(mido.Message("note_off", channel=9, note=36, time=480))
+    buffer = io.BytesIO()
+    file.save(file=buffer)
+    score = parse_midi(buffer.getvalue(), name="a song")
+    assert score.lyrics[:2] == [(0, "la0 "), (480, "la1 ")]
+    assert score.parts[0].messages[:2] == [(0, b"\xb0\x07\x5a"), (0, b"\xb0\x0a\x14")]
+    assert score.parts[1].messages == [(0, b"\xc0\x19")]
+    again = parse_midi(midi_bytes(score), name="a song")
+    assert (again.parts, again.lyrics) == (score.parts, score.lyrics)
+
+    tokenizer = ChoraleTokenizer()
+    piece = tokenizer.given(score, "bars:1-4")
+    made = piece.finish(np.where(piece.known, piece.ids, 30)).score
+    lead_made = next(part for part in made.parts if part.name == "Lead")
+    bends = [tick for tick, message in lead_made.messages if message[0] == 0xE0]
+    assert len(bends) == 32
+    assert max(bends) < 16 * 480
+    assert len(lead_made.messages) == 34
+    assert made.lyrics == score.lyrics
+    assert cut(score, 480).parts[0].messages == score.parts[0].messages[:4]

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych.domains.music.chords import CHORDS, chord_index, transposed
-from triptych.domains.music.notes import DRUMS, FRAME, Ids, Notes, Score
+from triptych.domains.music.midi_events import CONTROL, PROGRAM
+from triptych.domains.music.notes import DRUMS, FRAME, Ids, Notes, Part, Score
 from triptych.errors import UserError
 from triptych.files.piano_roll import IsKept
 
@@ -60,7 +61,9 @@ def cut(score: Score, end: int) -> Score:
     frame: dict[str, Any] = {
         name: [change for change in getattr(score, name) if change[0] < end] for name in FRAME
     }
-    return replace(score, notes=notes, last_tick=min(end, score.last_tick), **frame)
+    parts = [part.up_to(end) for part in score.parts]
+    end = min(end, score.last_tick)
+    return replace(score, parts=parts, notes=notes, last_tick=end, **frame)
 
 
 def transpose(score: Score, semitones: int) -> Score:
@@ -167,9 +170,23 @@ def put_into(
         every = replace(every, part=np.argsort(rank)[every.part])
     rows = np.lexsort((every.pitch, every.release, every.onset, every.part))
     end = max(given.last_tick if kept.any() else 0, int(every.release.max(initial=0)))
-    parts = [replace(part, pedal=[m for m in part.pedal if m[0] < end]) for part in parts]
+    parts = [
+        _without_bends(part.up_to(end), every[is_new & (every.part == number)])
+        for number, part in enumerate(parts)
+    ]
     score = replace(given, parts=parts, notes=every[rows], last_tick=end)
     return Made(without_rests(score) if len(rows) else score, is_new[rows])
+
+
+def _without_bends(part: Part, notes: Notes) -> Part:
+    """Return a part without the bends and pressures that a file has for what notes replace."""
+    spans = [*notes.rows("onset", "release")]
+    messages = [
+        (tick, message)
+        for tick, message in part.messages
+        if message[0] in (CONTROL, PROGRAM) or not any(on <= tick < off for on, off in spans)
+    ]
+    return replace(part, messages=messages)
 
 
 def joined(first: Notes, second: Notes) -> Notes:

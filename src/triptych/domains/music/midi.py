@@ -248,7 +248,8 @@ def midi_file(score: Score) -> mido.MidiFile:
     """Return a score as a file: its frame in the first track, then a track for each part.
 
     No channel has notes of two programs at a time: beyond 15 pitched parts, parts of one program
-    share a channel, and further ones name a port of their own. Chord symbols become markers.
+    share a channel, and further ones name a port of their own. Chord symbols become markers, and
+    lyrics are in the first track.
     """
     file = mido.MidiFile(ticks_per_beat=score.ticks_per_quarter, charset="utf-8")
     meta = mido.MetaMessage
@@ -262,6 +263,7 @@ def midi_file(score: Score) -> mido.MidiFile:
         key = (MINOR_KEYS if is_minor else MAJOR_KEYS)[sharps + 7]
         frame.append((tick, meta("key_signature", key=key)))
     frame += [(tick, meta("marker", text=chord)) for tick, chord in score.chords]
+    frame += [(tick, meta("lyrics", text=text)) for tick, text in score.lyrics]
     file.tracks.append(_track(frame, score.last_tick))
     for number, (part, (port, channel)) in enumerate(
         zip(score.parts, _channels(score), strict=True)
@@ -274,7 +276,7 @@ def midi_file(score: Score) -> mido.MidiFile:
         last = None
         rows = notes.rows("pitch", "onset", "release", "velocity", "program")
         for pitch, onset, release, velocity, program in rows:
-            if program != last:
+            if program != last and not (program == DRUMS and part.messages):  # its kit
                 change = mido.Message("program_change", program=max(0, program), **at)
                 events.append((onset if last is not None else 0, change))
                 last = program
@@ -285,6 +287,8 @@ def midi_file(score: Score) -> mido.MidiFile:
             value = 127 * is_down
             control = mido.Message("control_change", control=SUSTAIN_PEDAL, value=value, **at)
             events.append((tick, control))
+        for tick, (status, *data) in part.messages:
+            events.append((tick, mido.Message.from_bytes([status | channel, *data])))
         file.tracks.append(_track(events, score.last_tick))
     return file
 

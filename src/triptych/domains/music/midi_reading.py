@@ -28,7 +28,7 @@ SUSTAIN_PEDAL = 64
 """Number of the pedal's control change."""
 PEDAL_DOWN = 64
 """Smallest value of the control change at which the pedal is down."""
-BANK, SOUND_OFF, RESET, NOTES_OFF = 0, 120, 121, 123
+BANK, BANK_LOW, SOUND_OFF, RESET, NOTES_OFF = 0, 32, 120, 121, 123
 """Numbers of other control changes; from NOTES_OFF on all of them end notes."""
 DRUM_BANKS, PITCHED_BANK = (120, 126, 127), 121
 """Banks of drums in GM2 and XG, and of all other instruments in GM2."""
@@ -52,15 +52,22 @@ class Channel:
         self.programs: list[tuple[int, int, int | None]] = []
         """(tick, program or DRUMS, track that says so or None for all)."""
         self.pedal: list[tuple[int, bool]] = []
+        self.messages: list[tuple[int, bytes]] = []
+        """(tick, message) of controllers that concern no note, bends, pressures and drum kits."""
         self.ends: dict[int, list[int]] = defaultdict(list)
         """Ticks at which all notes of a track end, by track: instruments send a controller for that
         when all their keys are up, while another track of the channel goes on."""
 
     def add(self, tick: int, status: int, data: bytes, track: int) -> None:
-        """Take a change of the program or of a controller."""
+        """Take a message that begins or ends no note."""
         if status & 0xF0 == midi.PROGRAM:
             is_drum = (self.is_drum and self.bank != PITCHED_BANK) or self.bank in DRUM_BANKS
             self.programs.append((tick, DRUMS if is_drum else data[0], track))
+            if is_drum:
+                self.messages.append((tick, bytes([midi.PROGRAM, *data])))
+            return
+        if status & 0xF0 != midi.CONTROL:
+            self.messages.append((tick, bytes([status & 0xF0, *data])))
             return
         number, value = data
         if number == BANK:
@@ -69,6 +76,8 @@ class Channel:
             self.pedal.append((tick, value >= PEDAL_DOWN))
         elif number in (SOUND_OFF, RESET):
             self.lift_pedal(tick)
+        elif number < SOUND_OFF and number != BANK_LOW:
+            self.messages.append((tick, bytes([midi.CONTROL, number, value])))
         if number == SOUND_OFF or number >= NOTES_OFF:
             self.ends[track].append(tick)
 
@@ -122,7 +131,7 @@ def read_score(content: bytes, name: str, *, to_damage: bool = False) -> Score:
         if status & 0xF0 in (midi.NOTE_OFF, midi.NOTE_ON):
             messages = keys.setdefault((track, number), defaultdict(list))[data[0]]
             messages.append((tick, data[1] if status >= midi.NOTE_ON else 0))
-        elif status & 0xF0 in (midi.PROGRAM, midi.CONTROL):
+        elif status < midi.SYSEX:
             channels[port, number].add(*event)
         elif status == midi.SYSEX and RESET_ALL.match(data):
             for number in range(16):
@@ -151,12 +160,13 @@ def read_score(content: bytes, name: str, *, to_damage: bool = False) -> Score:
         channel = channels[ports.get(track, 0), number]
         program = channel.programs_at(table[:, 1], track)
         pedal = [movement for movement in channel.pedal if movement[0] <= latest]
+        others = [message for message in channel.messages if message[0] <= latest]
         for is_drum in (False, True):  # a channel may be both, one after the other
             own = (program == DRUMS) == is_drum
             if own.any():
                 part = np.full(len(table), len(parts))
                 pieces.append(np.column_stack([table, part, program])[own])
-                parts.append(Part(names.get(track, ""), is_drum, pedal))
+                parts.append(Part(names.get(track, ""), is_drum, pedal, others))
     pitch, onset, release, velocity, part, program = np.concatenate(pieces).T
     notes = Notes(pitch, onset, np.minimum(release, end), velocity, part, program)
     notes = one_string_per_key(notes, notes.onset, least=1)
@@ -216,6 +226,12 @@ def _frame(meta: Meta, latest: int) -> dict[str, Any]:
             for tick, _, data in meta[midi.KEY]
         ],
         "chords": [chord for own in texts.values() for chord in chords_of(own)],
+        "lyrics": [
+            line
+            for (_, kind), own in texts.items()
+            if kind == LYRIC and not chords_of(own)
+            for line in own
+        ],
     }
     return {
         name: [row for row, _ in groupby(sorted(own, key=itemgetter(0))) if row[0] <= latest]

@@ -34,7 +34,7 @@ DEFAULT_TEMPO = 500_000
 """Microseconds per quarter note before the first tempo event."""
 DRUMS = -1
 """Program of the drums, which MIDI files mark by their channel."""
-FRAME = ("tempos", "time_signatures", "key_signatures", "chords")
+FRAME = ("tempos", "time_signatures", "key_signatures", "chords", "lyrics")
 """Fields of a score that hold its frame, lists of (tick, ...)."""
 
 
@@ -109,6 +109,14 @@ class Part:
     pedal: Sequence[tuple[int, bool]] = ()
     """(tick, pedal is down) of the sustain pedal's movements on the channel, in all tracks that
     share it, by tick."""
+    messages: Sequence[tuple[int, bytes]] = ()
+    """(tick, message of MIDI for channel 1) of its other controllers, bends and pressures, and of
+    kits of drums, by tick."""
+
+    def up_to(self, tick: int) -> Part:
+        """Return the part with what its channel says before a tick."""
+        pedal = [row for row in self.pedal if row[0] < tick]
+        return replace(self, pedal=pedal, messages=[row for row in self.messages if row[0] < tick])
 
 
 @dataclass(frozen=True)
@@ -134,6 +142,8 @@ class Score:
     """(tick, chord symbol as the file writes it) of all chord symbols, by tick."""
     left_out: Sequence[str] = ()
     """About each place of the file that is left out: damage, and grace notes."""
+    lyrics: Sequence[tuple[int, str]] = ()
+    """(tick, text) of all lyrics, by tick."""
 
     def seconds(self, ticks: Sequence[int] | Ids) -> NDArray[np.float64]:
         """Convert ticks to seconds by the tempo map."""
@@ -180,7 +190,10 @@ class Score:
         frame: dict[str, Any] = {name: rows(getattr(self, name)) for name in FRAME}
         return replace(
             self,
-            parts=[replace(part, pedal=rows(part.pedal)) for part in self.parts],
+            parts=[
+                replace(part, pedal=rows(part.pedal), messages=rows(part.messages))
+                for part in self.parts
+            ],
             notes=self.notes.with_times(moved),
             ticks_per_quarter=ticks_per_quarter,
             last_tick=int(moved(self.last_tick)),
