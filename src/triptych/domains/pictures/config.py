@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -33,11 +33,7 @@ from triptych.training.loading.packed import PackWriter
 from triptych.training.run.checkpoint import ModelSettings
 from triptych.types import Checked, NonNegativeInt, PositiveInt
 
-if TYPE_CHECKING:
-    from triptych.training.engine.module import TrainingModule
-    from triptych.training.run.settings import RunSettings
-
-    Module = TypeVar("Module", bound=TrainingModule)
+Module = TypeVar("Module")
 
 COMPARED = {False: ("levels",), True: ("levels", "class_names")}
 """What new images must have as the training's, for models without and with classes."""
@@ -147,7 +143,7 @@ def read_to_score(
     return settings, images.first(request.limit)
 
 
-def pack(config: RunSettings, writer: PackWriter) -> str:
+def pack(config: Any, writer: PackWriter) -> str:
     """Write the training and validation images; return a sentence about them."""
     counts, vocabulary = {"train": 0, "validation": 0}, {}
     for split in counts:

@@ -83,7 +83,8 @@ def attend_by_flex(
 
     masks, place = pattern.kernels.masks, (length + missing, str(q.device))
     if place not in masks:
-        _make_mask(pattern, *place)
+        # A compiled model reads the mask, and does not make it in every step.
+        torch.compiler.disable(_make_mask)(pattern, *place)
     scores = None if bias is None and real is None else score_mod
     arguments = q, k, v, scores, masks[place]
     if torch.compiler.is_compiling():  # the function around it is compiled as a whole
@@ -107,8 +108,6 @@ def _keep(table: dict[Any, Any], key: Any, value: Any) -> None:
     table[key] = value
 
 
-# A compiled model reads the mask, and does not make it in every step.
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _make_mask(pattern: MaskPattern, length: int, device: str) -> None:
     # A pattern of an image knows no positions after it.
     last = None if pattern.windows is None else len(pattern.windows.cell) - 1
