@@ -5,8 +5,8 @@ FlexAttention has no dropout, and no backward pass on a CPU.
 
 PyTorch compiles a function for at most 8 kinds of arguments, and then runs its definition, which
 holds an L x L tensor. So each pattern has functions of its own, one for each kind of bias, dtype,
-padding and length. Lengths are padded to multiples of BLOCK: with others some releases of PyTorch
-had gradients of NaN (2.7), and block masks would be made for each length.
+padding and length. Lengths are padded to multiples of BLOCK: with others a kernel with a score_mod
+and a mask had gradients of NaN in PyTorch 2.7, and block masks would be made for each length.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def attend_by_flex(
     token_classes: int64 [B, L], for a bias that reads tokens. real: bool [B, L], False on padding.
     """
     length = q.shape[2]
-    missing = -length % BLOCK
+    # A pattern of an image knows no positions after it, and its lengths are few.
+    missing = -length % BLOCK if pattern.windows is None else 0
     if missing:
         if real is None and not pattern.causal:
             real = q.new_ones(len(q), length, dtype=torch.bool)
@@ -109,13 +110,8 @@ def _keep(table: dict[Any, Any], key: Any, value: Any) -> None:
 
 
 def _make_mask(pattern: MaskPattern, length: int, device: str) -> None:
-    # A pattern of an image knows no positions after it.
-    last = None if pattern.windows is None else len(pattern.windows.cell) - 1
-
     def mask_mod(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
-        if last is None:
-            return pattern.visible(q_idx, kv_idx)
-        return pattern.visible(q_idx.clamp(max=last), kv_idx.clamp(max=last)) & (kv_idx <= q_idx)
+        return pattern.visible(q_idx, kv_idx)
 
     with torch.inference_mode(False):  # a mask that is kept must also serve training
         create = flex_functions().create_block_mask
