@@ -102,7 +102,7 @@ def test_softer_notes_are_paler() -> None:
 def test_given_notes_are_grey_and_told_in_the_legend() -> None:
     """Notes before 1 s are given: grey on the left, in colour on the right."""
     tune = part((60, 0, 2), (62, 2, 4))
-    png = piano_roll_png([tune], lambda part, start: start < 1)
+    png = piano_roll_png([tune], lambda part, start, pitch: start < 1)
     image = np.asarray(Image.open(io.BytesIO(png)).convert("RGB")).astype(int)
     grey = np.abs(image - [int(GIVEN[n : n + 2], 16) for n in (1, 3, 5)]).sum(-1) < 10
     red = np.abs(image - (200, 68, 60)).sum(-1) < 120

@@ -16,6 +16,7 @@ import mido
 import numpy as np
 from numpy.typing import NDArray
 
+from triptych.domains.music.midi_events import CONTROL
 from triptych.domains.music.midi_reading import DRUM_CHANNEL, SUSTAIN_PEDAL, read_score
 from triptych.domains.music.musicxml import MUSICXML_SUFFIXES, parse_musicxml
 from triptych.domains.music.musicxml_writing import musicxml_bytes
@@ -253,17 +254,15 @@ def midi_file(score: Score) -> mido.MidiFile:
     """
     file = mido.MidiFile(ticks_per_beat=score.ticks_per_quarter, charset="utf-8")
     meta = mido.MetaMessage
-    tempos = score.tempos
-    if not tempos or tempos[0][0]:
-        tempos = [(0, DEFAULT_TEMPO), *tempos]
-    frame = [(tick, meta("set_tempo", tempo=tempo)) for tick, tempo in tempos]
+    tempos = {0: DEFAULT_TEMPO} | dict(score.tempos)  # by tick
+    frame = [(tick, meta("set_tempo", tempo=tempo)) for tick, tempo in tempos.items()]
     for tick, count, unit in score.time_signatures:
         frame.append((tick, meta("time_signature", numerator=count, denominator=unit)))
     for tick, sharps, is_minor in score.key_signatures:
         key = (MINOR_KEYS if is_minor else MAJOR_KEYS)[sharps + 7]
         frame.append((tick, meta("key_signature", key=key)))
-    frame += [(tick, meta("marker", text=chord)) for tick, chord in score.chords]
-    frame += [(tick, meta("lyrics", text=text)) for tick, text in score.lyrics]
+    for kind, texts in (("marker", score.chords), ("lyrics", score.lyrics)):
+        frame += [(tick, meta(kind, text=text)) for tick, text in texts]
     file.tracks.append(_track(frame, score.last_tick))
     for number, (part, (port, channel)) in enumerate(
         zip(score.parts, _channels(score), strict=True)
@@ -272,8 +271,7 @@ def midi_file(score: Score) -> mido.MidiFile:
         events = [(0, meta("track_name", name=part.name))] if part.name else []
         if port:
             events.append((0, meta("midi_port", port=port)))
-        at = {"channel": channel}
-        last = None
+        at, last = {"channel": channel}, None
         rows = notes.rows("pitch", "onset", "release", "velocity", "program")
         for pitch, onset, release, velocity, program in rows:
             if program != last and not (program == DRUMS and part.messages):  # its kit
@@ -283,11 +281,8 @@ def midi_file(score: Score) -> mido.MidiFile:
             sound = {"note": pitch, **at}
             events.append((onset, mido.Message("note_on", velocity=velocity, **sound)))
             events.append((release, mido.Message("note_off", velocity=0, **sound)))
-        for tick, is_down in part.pedal:
-            value = 127 * is_down
-            control = mido.Message("control_change", control=SUSTAIN_PEDAL, value=value, **at)
-            events.append((tick, control))
-        for tick, (status, *data) in part.messages:
+        pedal = [(tick, (CONTROL, SUSTAIN_PEDAL, 127 * down)) for tick, down in part.pedal]
+        for tick, (status, *data) in [*pedal, *part.messages]:
             events.append((tick, mido.Message.from_bytes([status | channel, *data])))
         file.tracks.append(_track(events, score.last_tick))
     return file
