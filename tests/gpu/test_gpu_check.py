@@ -31,8 +31,11 @@ QUICK = ("contract", "sdpa", "varying", "graphs", "mfu")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in check.SECTIONS if name not in QUICK])
-def test_a_slow_section_passes(name: str) -> None:
-    test_a_section_passes(name)
+def test_a_slow_section_passes(name: str, tmp_path: Path) -> None:
+    """In a process of its own, since DDP leaves its address in the environment."""
+    section = check.in_a_process(TINY, name, tmp_path / "section.json")
+    assert section.passed, section
+    assert section.rows
 
 
 @pytest.mark.parametrize("name", QUICK)
