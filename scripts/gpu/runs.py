@@ -38,14 +38,16 @@ class System:
     use: tuple[str, ...] = SAMPLE
 
 
+LOCAL = System("image/copied-rows", (*SMALL, ATTENTION, "Local2D"))
+RELATIVE = System(
+    "music/copied-motifs",
+    (*SMALL, ATTENTION, "Relative", "--model.transformer.positions", "NoPositions"), MUSIC,
+)  # fmt: skip
 SYSTEMS = {
-    "images, local 2-D": System("image/copied-rows", SMALL),
+    "images, local 2-D": LOCAL,
     "super-resolution": System("image/digits-super-resolution", (*IMAGES, *SMALL), ()),
     "GAN": System("gan/digits-gan", (*IMAGES, "--model.class_conditional", "false")),
-    "music, relative": System(
-        "music/copied-motifs", (*SMALL, ATTENTION, "Relative", "--model.transformer.positions",
-        "NoPositions"), MUSIC
-    ),
+    "music, relative": RELATIVE,
     "music, compressed": System("music/copied-motifs", (*SMALL, ATTENTION, "Compressed"), MUSIC),
     "music, melody": System(
         "music/copied-motifs", (*SMALL, "--model.melody", '{"n_layers": 1}'), ()
@@ -159,14 +161,6 @@ def use(place: Workplace, system: System, checkpoint: Path, number: int) -> None
         domain = system.config.partition("/")[0]
         out = place.folder / f"samples{number}"
         place.command(command, domain, "--checkpoint", checkpoint, "--out", out, *words, *device)
-
-
-IMAGE = System("image/copied-rows", SMALL)
-LOCAL = System("image/copied-rows", (*SMALL, ATTENTION, "Local2D"))
-RELATIVE = System(
-    "music/copied-motifs",
-    (*SMALL, ATTENTION, "Relative", "--model.transformer.positions", "NoPositions"),
-)
 
 
 def weights(checkpoint: Path) -> dict[str, torch.Tensor]:

@@ -180,13 +180,13 @@ def put_into(
 
 def _without_bends(part: Part, notes: Notes) -> Part:
     """Return a part without the bends and pressures that a file has for what notes replace."""
-    spans = [*notes.rows("onset", "release")]
-    messages = [
-        (tick, message)
-        for tick, message in part.messages
-        if message[0] in (CONTROL, PROGRAM) or not any(on <= tick < off for on, off in spans)
-    ]
-    return replace(part, messages=messages)
+    notes = notes.sorted("onset")
+    until = np.append(-1, np.maximum.accumulate(notes.release))  # of all notes so far
+    ticks = np.array([tick for tick, _ in part.messages], dtype=np.int64)
+    covered = ticks < until[np.searchsorted(notes.onset, ticks, side="right")]
+    pairs = zip(part.messages, covered.tolist(), strict=True)
+    kept = [row for row, is_new in pairs if row[1][0] in (CONTROL, PROGRAM) or not is_new]
+    return replace(part, messages=kept)
 
 
 def joined(first: Notes, second: Notes) -> Notes:

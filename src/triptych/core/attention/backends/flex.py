@@ -120,6 +120,7 @@ def _make_mask(pattern: MaskPattern, length: int, device: str) -> None:
 
 
 def _by_kernel(pattern: MaskPattern, kind: tuple[Any, ...], arguments: tuple[Any, ...]) -> Tensor:
+    # The error has no public name; importing Dynamo takes a second.
     from torch._dynamo.exc import FailOnRecompileLimitHit
 
     _warn_of_release(arguments[0].is_cuda)
