@@ -17,9 +17,9 @@ from PIL import Image
 from toy_task import ToyTask, toy_run
 
 from triptych.cli.main import main
-from triptych.training.loggers import add_to_run
 from triptych.training.run.resume import write_config
 from triptych.training.run.settings import LogConfig
+from triptych.training.wandb_logger import add_to_run
 
 pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
 
@@ -119,7 +119,7 @@ def test_models_are_versions_and_the_best_value_is_in_the_summary(
 ) -> None:
     """A file above the limit is kept only where it is asked for."""
     if models:
-        monkeypatch.setattr("triptych.training.loggers.MOST_BYTES", 10)
+        monkeypatch.setattr("triptych.training.wandb_logger.MOST_BYTES", 10)
     logs = {"wandb": "offline", "log": LogConfig(samples=False, wandb_models=models)}
     toy_run(tmp_path / "toy", Shows(), run=logs, max_steps=4, val_check_interval=2)
     artifacts = [each for each in wandb_records(tmp_path / "toy")[1] if each.type == "model"]

@@ -16,11 +16,12 @@ from toy_task import ToyTask, toy_run
 from triptych.domains.options import check_checkpoint
 from triptych.errors import UserError
 from triptych.pretrained import downloaded
-from triptych.training import loggers as module
-from triptych.training.loggers import WandbMetrics, choose_mode, open_wandb
+from triptych.training import loggers
+from triptych.training import wandb_logger as module
 from triptych.training.run import trainer as trainer_module
 from triptych.training.run.checkpoint import read_checkpoint
 from triptych.training.run.settings import LogConfig, RunConfig
+from triptych.training.wandb_logger import WandbMetrics, choose_mode, open_wandb
 
 
 class FakeRun:
@@ -48,7 +49,8 @@ class FakeRun:
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     sentences: list[str] = []
-    monkeypatch.setattr(module, "say", sentences.append)
+    for each in (loggers, module):
+        monkeypatch.setattr(each, "say", sentences.append)
     return sentences
 
 

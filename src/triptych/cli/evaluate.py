@@ -23,7 +23,7 @@ def run(domain: Domain, options: EvaluateOptions) -> None:
     files = result_paths(options)
     folder = Path(options.checkpoint).expanduser().parent.parent
     if options.wandb:
-        from triptych.training.loggers import add_to_run, run_in
+        from triptych.training.wandb_logger import add_to_run, run_in
 
         run_in(folder)  # refuses a checkpoint without a run before it is scored
     if options.data is not None and not Path(options.data).expanduser().exists():

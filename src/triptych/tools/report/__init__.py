@@ -56,7 +56,7 @@ class Report(CommandOptions):
                 print(f"{shown.name}: {notice}", file=sys.stderr)
         print(f"{out} ({len(content) / 1e6:.1f} MB)", file=sys.stderr)
         if self.wandb:
-            from triptych.training.loggers import add_to_run
+            from triptych.training.wandb_logger import add_to_run
 
             for folder in self.runs:
                 add_to_run(Path(folder).expanduser(), {}, content)

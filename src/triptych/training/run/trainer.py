@@ -25,7 +25,7 @@ from triptych.training.callbacks.progress import ShowProgress, clock, say
 from triptych.training.engine.module import TrainingModule
 from triptych.training.finetune.initial import find_start, initialize_from, start_from_vectors
 from triptych.training.lightning_fixes import Patience, quiet_lightning, start_processes
-from triptych.training.loggers import CsvMetrics, open_tensorboard, open_wandb
+from triptych.training.loggers import CsvMetrics, open_tensorboard
 from triptych.training.run.checkpoint import code_commit, versions
 from triptych.training.run.checks import build_trainer, check_batches
 from triptych.training.run.processes import (
@@ -44,6 +44,7 @@ from triptych.training.run.resume import (
     write_versions,
 )
 from triptych.training.run.settings import RunSettings
+from triptych.training.wandb_logger import open_wandb
 
 
 @disconnected_by_refusal()

@@ -1,0 +1,201 @@
+"""Logger of Weights & Biases, and what is added to its runs after training."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from triptych.config.schema import from_plain
+from triptych.errors import UserError
+from triptych.training.callbacks.progress import say
+from triptych.training.loggers import SampleLog, read_table
+from triptych.training.run.settings import RunConfig
+
+# init_timeout: seconds to wait for the server before the run is offline.
+_SETTINGS: dict[str, Any] = {"console": "off", "silent": True, "init_timeout": 15.0}
+
+
+MOST_BYTES = 100_000_000
+"""Largest checkpoint that is kept as an artifact unless asked for."""
+ALIASES = {"best.ckpt": "best", "last.ckpt": "latest"}
+
+
+class WandbMetrics(SampleLog):
+    """Run of Weights & Biases; target: its `wandb.Run`. A resumed run may go back a step.
+
+    folder: of the run. models: as `LogConfig.wandb_models`.
+    """
+
+    service = "Weights & Biases"
+
+    def __init__(
+        self, target: Any, folder: Path | None = None, *, models: bool | None = None
+    ) -> None:
+        super().__init__(target)
+        self.folder, self.models = folder, models
+
+    def scalars(self, metrics: Mapping[str, float], step: int | None) -> None:
+        self.target.log({**metrics, "step": step})
+
+    def show(self, name: str, path: Path, step: int) -> None:
+        import wandb
+
+        shown: Any
+        match path.suffix:
+            case ".csv":
+                columns, rows = read_table(path)
+                shown = wandb.Table(columns=[*columns], data=rows)
+            case ".png":  # a file rather than an array, since wandb does not rescale floats
+                shown = wandb.Image(str(path))
+            case ".wav":
+                shown = wandb.Audio(str(path))
+            case _:
+                shown = wandb.Html(path.read_text(encoding="utf-8"), inject=False)
+        self.target.log({name: shown, "step": step})
+
+    def midi(self, paths: Sequence[Path], step: int) -> None:
+        import wandb
+
+        run: Any = self.target
+        artifact = wandb.Artifact(f"midi-{run.id}", type="midi", metadata={"step": step})
+        for path in paths:
+            artifact.add_file(str(path))
+        run.log_artifact(artifact)
+
+    def close(self, *, succeeded: bool) -> None:
+        if succeeded and self.folder is not None and self.models is not False:
+            for name, alias in ALIASES.items():
+                self._keep(self.folder / "checkpoints" / name, alias)
+        self.target.finish(exit_code=0 if succeeded else 1)
+
+    def _keep(self, path: Path, alias: str) -> None:
+        """Keep a checkpoint as a version of the run's model."""
+        if path.is_file() and (self.models or path.stat().st_size <= MOST_BYTES):
+            import wandb
+
+            artifact = wandb.Artifact(f"model-{self.target.id}", type="model")
+            artifact.add_file(str(path))
+            self.target.log_artifact(artifact, aliases=[alias])
+
+
+def open_wandb(
+    settings: RunConfig,
+    *,
+    folder: Path,
+    identity: str,
+    config: dict[str, Any],
+    best: tuple[str, Literal["min", "max"]] | None = None,
+) -> WandbMetrics | None:
+    """Open the run online, else offline, else return None; print one sentence about it.
+
+    identity: id of the wandb run, kept for resumed runs. config: settings and versions. best: name
+    of a metric whose smallest or largest value the summary has.
+    """
+    off = "Weights & Biases is off ({}); metrics are in metrics.csv only."
+    try:
+        mode, reason = choose_mode(settings.wandb)
+        if mode == "off":
+            say(off.format(reason))
+            return None
+        import wandb
+
+        log, variable = settings.log, os.environ.get
+        init = functools.partial(
+            wandb.init,
+            project=log.wandb_project or variable("WANDB_PROJECT") or "triptych",
+            name=log.wandb_name or variable("WANDB_NAME") or settings.name,
+            dir=log.wandb_dir or variable("WANDB_DIR") or str(folder),
+            # wandb reads the variables of what is None.
+            group=log.wandb_group,
+            job_type=log.wandb_job_type,
+            tags=log.wandb_tags,
+            notes=log.wandb_notes,
+            id=identity,
+            config=config,
+            resume="allow",
+            settings=wandb.Settings(**_SETTINGS),
+        )
+        try:
+            run = init(mode=mode)
+        except Exception as error:
+            if mode == "offline":
+                raise
+            wandb.teardown()  # otherwise the id of the run stays in use
+            mode, reason = "offline", f"online failed, {_first_line(error)}"
+            run = init(mode=mode)
+        run.define_metric("step", hidden=True)
+        run.define_metric("*", step_metric="step")
+        if best is not None:
+            run.define_metric(best[0], step_metric="step", summary=f"{best[1]},last")
+    except Exception as error:
+        say(off.format(f"it failed, {_first_line(error)}"))
+        return None
+    later = "; `wandb sync` can send it later" if mode == "offline" else ""
+    say(f"Weights & Biases logs {mode} ({reason}){later}.")
+    return WandbMetrics(run, folder, models=log.wandb_models)
+
+
+def run_in(folder: Path) -> tuple[str, RunConfig]:
+    """Return the id in wandb, and the settings, of the run in a folder; UserError for another."""
+    try:
+        identity = json.loads((folder / "versions.json").read_text(encoding="utf-8"))["wandb"]
+        plain = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))["run"]
+    except (OSError, ValueError, KeyError, yaml.YAMLError) as error:
+        raise UserError(
+            f"{folder} is not the folder of a run, which has a run of Weights & Biases; expected "
+            "one such as runs/NAME, and its checkpoints in runs/NAME/checkpoints"
+        ) from error
+    return identity, from_plain(RunConfig, plain)
+
+
+def add_to_run(folder: Path, summary: Mapping[str, float], page: bytes | None = None) -> None:
+    """Add figures to the summary of a run in wandb, and a page of HTML to its media.
+
+    folder: of the run. Raises UserError as `run_in`, and where wandb does not open the run.
+    """
+    identity, config = run_in(folder)
+    logger = open_wandb(config, folder=folder, identity=identity, config={})
+    if logger is None:
+        raise UserError(f"the run of {folder} in Weights & Biases cannot be written to")
+    logger.models = False
+    logger.target.summary.update(dict(summary))
+    if page is not None:
+        import wandb
+
+        logger.target.log({"report": wandb.Html(page.decode("utf-8"), inject=False)})
+    logger.close(succeeded=True)
+
+
+def choose_mode(wanted: str) -> tuple[Literal["online", "offline", "off"], str]:
+    """Return the mode of the run and the reason for it; raises any error of wandb.
+
+    Without a key the run is offline, because wandb would ask the user for one.
+    """
+    if wanted == "off":
+        return "off", "--run.wandb off"
+    if os.environ.get("WANDB_DISABLED", "").lower() in ("true", "1", "yes"):
+        return "off", "WANDB_DISABLED is set"
+    import wandb
+    from requests.utils import get_netrc_auth  # a requirement of wandb
+
+    # From the environment variables and the settings files of wandb.
+    settings = wandb.setup(settings=wandb.Settings(**_SETTINGS)).settings
+    if settings.mode == "disabled":
+        return "off", "WANDB_MODE is disabled"
+    if wanted == "offline":
+        return "offline", "as asked"
+    if settings.mode in ("offline", "dryrun"):
+        return "offline", f"WANDB_MODE is {settings.mode}"
+    if not (settings.api_key or settings.identity_token_file or get_netrc_auth(settings.base_url)):
+        return "offline", "no key was found"
+    return "online", "a key was found"
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
