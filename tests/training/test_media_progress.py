@@ -91,7 +91,7 @@ def test_one_line_is_rewritten_in_a_terminal(
     monkeypatch.setattr(sys, "stdout", screen)
     monkeypatch.setattr(ShowProgress, "on_train_start", forever_due(ShowProgress.on_train_start))
     toy_run(tmp_path / "toy", enable_progress_bar=True)
-    lines = [line.split("\r\033[K")[-1] for line in screen.getvalue().split("\n")]
+    lines = [line.split("\r")[-1] for line in screen.getvalue().split("\n")]
     assert screen.getvalue().count("step 4/6") == 1
     assert not any(line.startswith("step") for line in lines), "every one is overwritten"
     assert any(line.startswith("validation at step 6: nats_per_token") for line in lines)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-import struct
 import wave
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from toy_task import ToyTask, toy_run
+from wandb_files import records_of, wandb_records
 
 from triptych.cli.main import main
 from triptych.training.run.resume import write_config
@@ -42,6 +41,8 @@ class Shows(ToyTask):
         with (folder / "words.csv").open("w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows(ROWS)
         Image.fromarray(np.arange(48, dtype=np.uint8).reshape(4, 4, 3)).save(folder / "grid.png")
+        for number, size in enumerate([(5, 4), (3, 6)]):
+            Image.new("RGB", size, "red").save(folder / f"roll-{number:02d}.png")
         with wave.open(str(folder / "piece.wav"), "wb") as file:
             file.setnchannels(1)
             file.setsampwidth(2)
@@ -57,60 +58,6 @@ def events(folder: Path) -> Any:
     found = EventAccumulator(str(folder))
     found.Reload()
     return found
-
-
-def leveldb_records(content: bytes) -> Iterator[bytes]:
-    """Yield the records of a LevelDB log, the format of wandb's local file, after its 7 bytes.
-
-    A block of 32 KiB has fragments with a header (checksum, length, type); types 1 and 4 end a
-    record, and fewer than 7 bytes at the end of a block are padding.
-    """
-    block, at, record = 32 * 1024, 7, b""
-    while at + 7 <= len(content):
-        if block - at % block < 7:
-            at += block - at % block
-            continue
-        _, length, kind = struct.unpack_from("<IHB", content, at)
-        record += content[at + 7 : at + 7 + length]
-        at += 7 + length
-        if kind in (1, 4):
-            yield record
-            record = b""
-
-
-def records_of(file: Path) -> Iterator[Any]:
-    from wandb.proto import wandb_internal_pb2
-
-    for data in leveldb_records(file.read_bytes()):
-        record = wandb_internal_pb2.Record()
-        record.ParseFromString(data)
-        yield record
-
-
-def wandb_records(folder: Path) -> tuple[list[dict[str, Any]], list[Any]]:
-    """Return the rows of history and the artifacts of an offline run."""
-    import wandb
-
-    wandb.teardown()  # the service may still be writing
-    (file,) = folder.glob("wandb/offline-run-*/*.wandb")
-    rows, artifacts = [], []
-    for record in records_of(file):
-        kind = record.WhichOneof("record_type")
-        if kind == "history":
-            row: dict[str, Any] = {}
-            for item in record.history.item:
-                name, *inner = item.nested_key or [item.key]
-                value = json.loads(item.value_json)
-                if inner:  # a description of a file, key by key
-                    row.setdefault(name, {})[inner[0]] = value
-                else:
-                    row[name] = value
-            rows.append(row)
-        elif kind == "request" and record.request.HasField("log_artifact"):
-            artifacts.append(record.request.log_artifact.artifact)
-        elif kind == "artifact":
-            artifacts.append(record.artifact)
-    return rows, artifacts
 
 
 @pytest.mark.parametrize(("models", "kept"), [(None, True), (False, False), (True, True)])
@@ -189,12 +136,26 @@ def test_both_loggers_hold_the_same_content(
 
     table = json.loads(stored("samples/words").read_text(encoding="utf-8"))
     assert [table["columns"], *table["data"]] == ROWS
-    assert Image.open(stored("samples/grid")).size == (4, 4)
+    grids = [row["samples/grid"] for row in rows if "samples/grid" in row]
+    rolls = [row["samples/roll"] for row in rows if "samples/roll" in row]
+    assert [each["captions"] for each in grids] == [["grid"]] * 2
+    assert [each["captions"] for each in rolls] == [["roll-00", "roll-01"]] * 2, "a gallery"
+    assert Image.open(media / grids[-1]["filenames"][0]).size == (4, 4)
+    for file, (width, height) in zip(rolls[-1]["filenames"], [(5, 4), (3, 6)], strict=True):
+        image = Image.open(media / file)
+        assert image.size == (5, 6), "one size for all"
+        red = [(x, y) for x in range(5) for y in range(6) if image.getpixel((x, y)) == (255, 0, 0)]
+        assert red == [(x, y) for x in range(width) for y in range(height)]
+    (samples,) = {row["_step"] for row in rows if row["step"] == 4 and "samples/words" in row}
+    (at,) = {row["_step"] for row in rows if row["step"] == 4 and "samples/grid" in row}
+    assert samples == at, "all of a validation are one step of wandb's slider"
     original = folder / "samples/step-00000004/piece.wav"
+    assert shown["samples/piece-sound"]["caption"] == "piece"
     assert stored("samples/piece-sound").read_bytes() == original.read_bytes()
     assert "<svg></svg>" in stored("samples/roll-page").read_text(encoding="utf-8")
     midi = [artifact for artifact in artifacts if artifact.type == "midi"]
     assert [[e.path for e in each.manifest.contents] for each in midi] == [["piece.mid"]] * 2
+    assert [{*each.aliases} for each in midi] == [{"latest", "step-2"}, {"latest", "step-4"}]
 
     (text,) = [
         event.tensor_proto.string_val[0].decode()
@@ -202,6 +163,7 @@ def test_both_loggers_hold_the_same_content(
         if event.step == 4
     ]
     assert text.splitlines()[2] == "| a &#124; b &lt;c> | x | 12.5 |"
+    assert {"samples/roll-00", "samples/roll-01"} <= set(tags["images"])
     image = board.Images("samples/grid")[-1]
     assert (image.step, image.width, image.height) == (4, 4, 4)
     sound = board.Audio("samples/piece-sound")[-1]

@@ -33,6 +33,7 @@ class FakeRun:
         self.fails = fails
         self.logged: list[dict[str, Any]] = []
         self.exit_code: int | None = None
+        self.written: list[str] = []
 
     def log(self, figures: dict[str, Any]) -> None:
         if self.fails:
@@ -41,6 +42,10 @@ class FakeRun:
 
     def define_metric(self, *_: Any, **__: Any) -> None:
         pass
+
+    def write_logs(self, text: str) -> None:
+        assert self.exit_code is None, "wandb ignores what comes later"
+        self.written.append(text)
 
     def finish(self, exit_code: int) -> None:
         self.exit_code = exit_code
@@ -179,6 +184,7 @@ def test_training_closes_the_run_with_its_status(
     with pytest.raises(ZeroDivisionError) if exit_code else contextlib.nullcontext():
         toy_run(tmp_path / "toy", task(), run=settings, max_steps=2, val_check_interval=2)
     assert run.exit_code == exit_code
+    assert run.written == ["ZeroDivisionError: planted"] * exit_code
 
 
 @pytest.fixture

@@ -79,6 +79,11 @@ KINDS = {".csv": "", ".png": "", ".wav": "-sound", ".html": "-page"}
 """Suffix of a file that is shown -> end of the name under which it is."""
 
 
+def sample_name(path: Path) -> str:
+    """Return the name under which a file is shown, samples/ and its own without the suffix."""
+    return f"samples/{path.stem}{KINDS[path.suffix]}"
+
+
 def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
     """Return the header and the rows of a CSV file."""
     with path.open(encoding="utf-8", newline="") as file:
@@ -105,8 +110,8 @@ class SampleLog(RunLogger):
         """Log metrics."""
 
     @abstractmethod
-    def show(self, name: str, path: Path, step: int) -> None:
-        """Show a PNG, WAV or HTML file, or the table of a CSV file."""
+    def show(self, paths: Sequence[Path], step: int) -> None:
+        """Show the PNG, WAV and HTML files of a validation, and the tables of CSV files."""
 
     @abstractmethod
     def midi(self, paths: Sequence[Path], step: int) -> None:
@@ -120,10 +125,9 @@ class SampleLog(RunLogger):
         self._try(self.scalars, metrics, step)
 
     def log_files(self, files: Sequence[Path], step: int) -> None:
-        """Show each file under samples/ and its name without the suffix."""
-        for path in files:
-            if path.suffix in KINDS:
-                self._try(self.show, f"samples/{path.stem}{KINDS[path.suffix]}", path, step)
+        """Show files under `sample_name`, and MIDI."""
+        if shown := [path for path in files if path.suffix in KINDS]:
+            self._try(self.show, shown, step)
         if midi := [path for path in files if path.suffix == ".mid"]:
             self._try(self.midi, midi, step)
 
@@ -162,7 +166,12 @@ class TensorBoardMetrics(SampleLog):
             self.target.add_scalar(name, value, step)
         self.target.flush()
 
-    def show(self, name: str, path: Path, step: int) -> None:
+    def show(self, paths: Sequence[Path], step: int) -> None:
+        for path in paths:
+            self._add(path, step)
+
+    def _add(self, path: Path, step: int) -> None:
+        name = sample_name(path)
         match path.suffix:
             case ".csv":
                 columns, rows = read_table(path)

@@ -5,16 +5,21 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
+from PIL import Image, ImageOps
 
 from triptych.config.schema import from_plain
 from triptych.errors import UserError
 from triptych.training.callbacks.progress import say
-from triptych.training.loggers import SampleLog, read_table
+from triptych.training.loggers import SampleLog, read_table, sample_name
+from triptych.training.run.checkpoint import git
 from triptych.training.run.settings import RunConfig
 
 # init_timeout: seconds to wait for the server before the run is offline.
@@ -43,21 +48,25 @@ class WandbMetrics(SampleLog):
     def scalars(self, metrics: Mapping[str, float], step: int | None) -> None:
         self.target.log({**metrics, "step": step})
 
-    def show(self, name: str, path: Path, step: int) -> None:
+    def show(self, paths: Sequence[Path], step: int) -> None:
+        """Show all under one step; numbered pictures, as piece-00 and piece-01, are one gallery."""
         import wandb
 
-        shown: Any
-        match path.suffix:
-            case ".csv":
-                columns, rows = read_table(path)
-                shown = wandb.Table(columns=[*columns], data=rows)
-            case ".png":  # a file rather than an array, since wandb does not rescale floats
-                shown = wandb.Image(str(path))
-            case ".wav":
-                shown = wandb.Audio(str(path))
-            case _:
-                shown = wandb.Html(path.read_text(encoding="utf-8"), inject=False)
-        self.target.log({name: shown, "step": step})
+        row: dict[str, Any] = {"step": step}
+        galleries: dict[str, list[Path]] = {}
+        for path in paths:
+            name = sample_name(path)
+            match path.suffix:
+                case ".csv":
+                    columns, rows = read_table(path)
+                    row[name] = wandb.Table(columns=[*columns], data=rows)
+                case ".png":
+                    galleries.setdefault(re.sub(r"-\d+$", "", name), []).append(path)
+                case ".wav":  # one by one, since wandb needs a further package for several
+                    row[name] = wandb.Audio(str(path), caption=path.stem)
+                case _:
+                    row[name] = wandb.Html(path.read_text(encoding="utf-8"), inject=False)
+        self.target.log({**row, **{name: _gallery(each) for name, each in galleries.items()}})
 
     def midi(self, paths: Sequence[Path], step: int) -> None:
         import wandb
@@ -66,12 +75,15 @@ class WandbMetrics(SampleLog):
         artifact = wandb.Artifact(f"midi-{run.id}", type="midi", metadata={"step": step})
         for path in paths:
             artifact.add_file(str(path))
-        run.log_artifact(artifact)
+        run.log_artifact(artifact, aliases=["latest", f"step-{step}"])
 
     def close(self, *, succeeded: bool) -> None:
         if succeeded and self.folder is not None and self.models is not False:
             for name, alias in ALIASES.items():
                 self._keep(self.folder / "checkpoints" / name, alias)
+        # The message of a failed run is printed after its end.
+        if (error := sys.exc_info()[1]) and (write := getattr(self.target, "write_logs", None)):
+            write(f"{type(error).__name__}: {error}")
         self.target.finish(exit_code=0 if succeeded else 1)
 
     def _keep(self, path: Path, alias: str) -> None:
@@ -84,6 +96,34 @@ class WandbMetrics(SampleLog):
             self.target.log_artifact(artifact, aliases=[alias])
 
 
+def _gallery(paths: Sequence[Path]) -> list[Any]:
+    """Return the images with captions, filled up to one size, which wandb's galleries need."""
+    import wandb
+
+    images = [Image.open(path).convert("RGB") for path in paths]
+    width, height = (max(sizes) for sizes in zip(*(each.size for each in images), strict=True))
+    filled = [
+        ImageOps.expand(each, (0, 0, width - each.width, height - each.height), "white")
+        for each in images
+    ]
+    return [wandb.Image(each, caption=path.stem) for path, each in zip(paths, filled, strict=True)]
+
+
+def _git_without_token() -> dict[str, str]:
+    """Return the commit and remote of the working directory, if the remote's URL names a user.
+
+    wandb records both itself, but leaves out the password alone, and GitHub takes a token as user.
+    """
+    try:
+        url = git(Path(), "config", "--get", "remote.origin.url")
+        public = re.sub(r"//[^/]*@", "//", url)
+        if public == url:
+            return {}
+        return {"git_commit": git(Path(), "rev-parse", "HEAD"), "git_remote_url": public}
+    except (OSError, subprocess.SubprocessError):
+        return {}
+
+
 def open_wandb(
     settings: RunConfig,
     *,
@@ -91,11 +131,13 @@ def open_wandb(
     identity: str,
     config: dict[str, Any],
     best: tuple[str, Literal["min", "max"]] | None = None,
+    console: bool = False,
 ) -> WandbMetrics | None:
     """Open the run online, else offline, else return None; print one sentence about it.
 
     identity: id of the wandb run, kept for resumed runs. config: settings and versions. best: name
-    of a metric whose smallest or largest value the summary has.
+    of a metric whose smallest or largest value the summary has. console: record what is printed,
+    in the way of WANDB_CONSOLE.
     """
     off = "Weights & Biases is off ({}); metrics are in metrics.csv only."
     try:
@@ -106,6 +148,9 @@ def open_wandb(
         import wandb
 
         log, variable = settings.log, os.environ.get
+        chosen = {**_SETTINGS, **_git_without_token()}
+        if console:
+            chosen["console"] = variable("WANDB_CONSOLE", "wrap")
         init = functools.partial(
             wandb.init,
             project=log.wandb_project or variable("WANDB_PROJECT") or "triptych",
@@ -119,7 +164,7 @@ def open_wandb(
             id=identity,
             config=config,
             resume="allow",
-            settings=wandb.Settings(**_SETTINGS),
+            settings=wandb.Settings(**chosen),
         )
         try:
             run = init(mode=mode)

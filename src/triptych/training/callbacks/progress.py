@@ -15,15 +15,27 @@ if TYPE_CHECKING:
     from triptych.training.engine.module import TrainingModule
 
 
+class _Open:
+    """State of this module: the width of the terminal's progress line; 0 if there is none."""
+
+    width = 0
+
+
 @rank_zero_only
 def say(sentence: str) -> None:
     """Print a sentence to standard output, on rank 0 only."""
-    print(_clear() + sentence, flush=True)
+    _print(sentence, "\n")
 
 
-def _clear() -> str:
-    """Return the control sequence that deletes a progress line from a terminal."""
-    return "\r\033[K" if sys.stdout.isatty() else ""
+def _print(text: str, end: str) -> None:
+    """Print over a terminal's progress line, with spaces as tqdm does.
+
+    A control sequence that deletes the line means nothing to Weights & Biases, which records it.
+    """
+    if sys.stdout.isatty():
+        width, _Open.width = _Open.width, 0 if end else len(text)
+        text = f"\r{text.ljust(width)}"
+    print(text, end=end, flush=True)
 
 
 def clock(seconds: float | None) -> str:
@@ -90,4 +102,4 @@ class ShowProgress(Callback):
         say(f"validation at step {trainer.global_step}: {metrics}  ({seconds:.1f} s)")
 
     def _line(self, text: str) -> None:
-        print(_clear() + text, end="" if self.terminal else "\n", flush=True)
+        _print(text, "" if self.terminal else "\n")

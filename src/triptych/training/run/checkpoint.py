@@ -89,21 +89,22 @@ def header(
     }
 
 
+def git(folder: Path, *words: str) -> str:
+    """Return what a git command in a folder prints; OSError or SubprocessError if it fails."""
+    command = ["git", "-C", str(folder), *words]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    return answer.stdout.strip()
+
+
 @cache
 def code_commit() -> str | None:
     """Return the git commit of the code, "-dirty" if tracked files changed; None if no checkout."""
     package = Path(__file__).parents[2]
-
-    def git(*words: str) -> str:
-        command = ["git", "-C", str(package), *words]
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-        return answer.stdout.strip()
-
     try:
         # An installed package may lie inside another repository, which does not track it.
-        git("ls-files", "--error-unmatch", "__init__.py")
-        commit = git("rev-parse", "HEAD")
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", ".")
+        git(package, "ls-files", "--error-unmatch", "__init__.py")
+        commit = git(package, "rev-parse", "HEAD")
+        changed = git(package, "status", "--porcelain", "--untracked-files=no", "--", ".")
     except (OSError, subprocess.SubprocessError):
         return None
     return f"{commit}-dirty" if changed else commit

@@ -172,7 +172,9 @@ def _open_loggers(
     identity = write_versions(folder, {**start, "parameters": _size(task)})
     config = {**settings, "versions": versions(), "commit": code_commit()}
     best = f"val/{task.monitor}", task.monitor_mode
-    wandb = open_wandb(task.config.run, folder=folder, identity=identity, config=config, best=best)
+    wandb = open_wandb(
+        task.config.run, folder=folder, identity=identity, config=config, best=best, console=True
+    )
     loggers: list[Logger] = [CsvMetrics(folder / "metrics.csv", keep_until=step)]
     if task.config.run.log.tensorboard:
         loggers.append(open_tensorboard(folder, keep_until=step))
