@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from toy_task import ToyTask, toy_run
 
+from triptych.errors import Diverged
 from triptych.training.callbacks.progress import ShowProgress
 from triptych.training.lightning_fixes import quiet_lightning
 from triptych.training.loggers import RunLogger
@@ -80,9 +81,9 @@ def test_plain_lines_where_there_is_no_terminal(
     assert "max_steps" not in out + err, "Lightning's own notices are quiet"
 
 
-def test_one_line_is_rewritten_in_a_terminal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """A terminal that shows every step; no fixture, since pytest changes stdout after them."""
+
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -90,6 +91,22 @@ def test_one_line_is_rewritten_in_a_terminal(
     screen = Terminal()
     monkeypatch.setattr(sys, "stdout", screen)
     monkeypatch.setattr(ShowProgress, "on_train_start", forever_due(ShowProgress.on_train_start))
+    return screen
+
+
+def test_the_message_of_an_error_begins_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = terminal(monkeypatch)
+    with pytest.raises(Diverged):
+        toy_run(tmp_path / "toy", ToyTask(poison_at=2), enable_progress_bar=True)
+    assert re.search(r"step 2/6  [^\n\r]* left\n$", screen.getvalue())
+
+
+def test_one_line_is_rewritten_in_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = terminal(monkeypatch)
     toy_run(tmp_path / "toy", enable_progress_bar=True)
     lines = [line.split("\r")[-1] for line in screen.getvalue().split("\n")]
     assert screen.getvalue().count("step 4/6") == 1

@@ -55,7 +55,7 @@ class Shows(ToyTask):
 def events(folder: Path) -> Any:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    found = EventAccumulator(str(folder))
+    found = EventAccumulator(str(folder), size_guidance={"histograms": 0})  # all of them
     found.Reload()
     return found
 

@@ -1,6 +1,6 @@
 """A run as a process of its own.
 
-`toy_script.py FOLDER TRAINER_JSON [--resume] [--slow] [--average]`
+`toy_script.py FOLDER TRAINER_JSON [--resume] [--slow] [--average] [--histograms]`
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from toy_task import Batch, ToyTask, toy_run, validation_loader
 
 from triptych.errors import TrainingStopped, UserError
-from triptych.training.run.settings import OptimConfig
+from triptych.training.run.settings import LogConfig, OptimConfig
 
 
 class Told(ToyTask):
@@ -46,6 +46,8 @@ def main() -> int:
     kind = Slow if "--slow" in flags else Told
     task = kind(averaged if "--average" in flags else None)
     settings = json.loads(trainer)
+    if "--histograms" in flags:
+        settings["run"] = {"wandb": "offline", "log": LogConfig(histograms=2)}
     resume = "--resume" in flags
     try:
         toy_run(Path(folder), task, resume=resume, validation=validation_loader(2), **settings)

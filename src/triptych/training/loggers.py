@@ -17,6 +17,7 @@ from pytorch_lightning.loggers.logger import Logger
 
 from triptych.files.results import atomic_file
 from triptych.training.callbacks.progress import say
+from triptych.training.engine.histograms import Histogram
 
 
 class RunLogger(Logger):
@@ -30,6 +31,11 @@ class RunLogger(Logger):
 
     def log_files(self, files: Sequence[Path], step: int) -> None:
         """Show the samples of a validation; the files are in the run's folder anyway."""
+
+    def log_update(
+        self, ratios: Mapping[str, float], histograms: Mapping[str, Histogram], step: int
+    ) -> None:
+        """Log what `UpdateRecord.end` returns; nothing unless overridden."""
 
 
 class CsvMetrics(RunLogger):
@@ -114,6 +120,10 @@ class SampleLog(RunLogger):
         """Show the PNG, WAV and HTML files of a validation, and the tables of CSV files."""
 
     @abstractmethod
+    def histograms(self, histograms: Mapping[str, Histogram], step: int) -> None:
+        """Log histograms by name."""
+
+    @abstractmethod
     def midi(self, paths: Sequence[Path], step: int) -> None:
         """Keep the MIDI files of a validation, or name their place."""
 
@@ -130,6 +140,12 @@ class SampleLog(RunLogger):
             self._try(self.show, shown, step)
         if midi := [path for path in files if path.suffix == ".mid"]:
             self._try(self.midi, midi, step)
+
+    def log_update(
+        self, ratios: Mapping[str, float], histograms: Mapping[str, Histogram], step: int
+    ) -> None:
+        self._try(self.scalars, ratios, step)
+        self._try(self.histograms, histograms, step)
 
     def finalize(self, status: str) -> None:
         """Close the logger; a status other than success marks the run as failed."""
@@ -191,6 +207,21 @@ class TensorBoardMetrics(SampleLog):
                 self.target.add_audio(name, sound, step, rate)
             case _:
                 self.target.add_text(name, f"`{path}`", step)
+
+    def histograms(self, histograms: Mapping[str, Histogram], step: int) -> None:
+        for name, (counts, edges) in histograms.items():
+            middles = (edges[1:] + edges[:-1]) / 2
+            self.target.add_histogram_raw(
+                name,
+                min=edges[0],
+                max=edges[-1],
+                num=counts.sum(),
+                sum=(counts * middles).sum(),
+                sum_squares=(counts * middles**2).sum(),
+                bucket_limits=edges[1:].tolist(),
+                bucket_counts=counts.tolist(),
+                global_step=step,
+            )
 
     def midi(self, paths: Sequence[Path], step: int) -> None:
         places = "\n".join(f"- `{path}`" for path in paths)

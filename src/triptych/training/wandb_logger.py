@@ -18,6 +18,7 @@ from PIL import Image, ImageOps
 from triptych.config.schema import from_plain
 from triptych.errors import UserError
 from triptych.training.callbacks.progress import say
+from triptych.training.engine.histograms import Histogram
 from triptych.training.loggers import SampleLog, read_table, sample_name
 from triptych.training.run.checkpoint import git
 from triptych.training.run.settings import RunConfig
@@ -68,6 +69,12 @@ class WandbMetrics(SampleLog):
                     row[name] = wandb.Html(path.read_text(encoding="utf-8"), inject=False)
         self.target.log({**row, **{name: _gallery(each) for name, each in galleries.items()}})
 
+    def histograms(self, histograms: Mapping[str, Histogram], step: int) -> None:
+        import wandb
+
+        shown = {name: wandb.Histogram(np_histogram=each) for name, each in histograms.items()}
+        self.target.log({**shown, "step": step})
+
     def midi(self, paths: Sequence[Path], step: int) -> None:
         import wandb
 
@@ -81,8 +88,9 @@ class WandbMetrics(SampleLog):
         if succeeded and self.folder is not None and self.models is not False:
             for name, alias in ALIASES.items():
                 self._keep(self.folder / "checkpoints" / name, alias)
-        # The message of a failed run is printed after its end.
-        if (error := sys.exc_info()[1]) and (write := getattr(self.target, "write_logs", None)):
+        # The message of a failed run is printed after its end; older releases of wandb lack this.
+        error, write = sys.exc_info()[1], getattr(self.target, "write_logs", None)
+        if str(error or "") and write:
             write(f"{type(error).__name__}: {error}")
         self.target.finish(exit_code=0 if succeeded else 1)
 

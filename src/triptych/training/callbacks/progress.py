@@ -101,5 +101,11 @@ class ShowProgress(Callback):
         metrics = "  ".join(f"{name} {value:.4f}" for name, value in self.task.latest.items())
         say(f"validation at step {trainer.global_step}: {metrics}  ({seconds:.1f} s)")
 
+    def on_exception(self, *_: Any) -> None:
+        """End a terminal's progress line, so that the message begins a new one."""
+        if _Open.width:
+            _Open.width = 0
+            print(flush=True)
+
     def _line(self, text: str) -> None:
         _print(text, "" if self.terminal else "\n")

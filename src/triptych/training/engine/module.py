@@ -20,6 +20,7 @@ from triptych.files.reading import rank_and_world
 from triptych.training.callbacks.ema import training_weights_first
 from triptych.training.engine.devices import full_precision
 from triptych.training.engine.evaluate import MetricSums
+from triptych.training.engine.histograms import UpdateRecord
 from triptych.training.engine.objective import Predictions
 from triptych.training.engine.optim import TargetWeights, gradient_norms
 from triptych.training.engine.speed import Throughput, peak_flops, training_flops
@@ -89,6 +90,7 @@ class TrainingModule(pl.LightningModule, ABC):
         self._sums = MetricSums()
         self._step_before = -1
         self._gradient_norms: dict[str, Tensor] = {}
+        self._update = UpdateRecord()
 
     # Methods that a domain implements or overrides
 
@@ -176,6 +178,9 @@ class TrainingModule(pl.LightningModule, ABC):
         self._target_weights.rescale(self.parameters())
         if self._report_is_due(self.trainer.global_step + 1):
             self._gradient_norms = gradient_norms(self.model)
+        every = self.config.run.log.histograms
+        if every and self.trainer.is_global_zero and (self.trainer.global_step + 1) % every == 0:
+            self._update.begin(self.model)
         rate = self.learning_rate(self.trainer.global_step + 1)
         for group in optimizer.param_groups:
             group["lr"] = rate
@@ -265,7 +270,14 @@ class TrainingModule(pl.LightningModule, ABC):
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Log the mean loss since the last report, the speed and the learning rate."""
         step = self.trainer.global_step
-        if not self._report_is_due(step) or not self.whole_step:
+        if not self.whole_step:
+            return
+        if self._update.has_begun:
+            ratios, histograms = self._update.end(self.model)
+            for logger in self.trainer.loggers:
+                if isinstance(logger, RunLogger):
+                    logger.log_update(ratios, histograms, step)
+        if not self._report_is_due(step):
             return
         self.check_finite()
         values = {

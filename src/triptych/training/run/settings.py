@@ -107,6 +107,9 @@ class LogConfig(Checked):
     wandb_models: bool | None = None
     """Keep best.ckpt and last.ckpt as model artifacts there, with the aliases best and latest, when
     the run has finished; null for files of at most 100 MB."""
+    histograms: NonNegativeInt = 0
+    """Updates between two histograms of all trained weights and gradients, and ratios of update to
+    weight, in Weights & Biases and TensorBoard; 0 for none."""
     samples: bool = True
     """Write samples (images, sounds, sentences) into the run's folder after each validation."""
 
@@ -147,6 +150,8 @@ class RunConfig(Checked):
         parts = self.name.split("/")
         if any(part in ("", ".", "..") for part in parts) or "\0" in self.name:
             raise ValueError(f"name is {self.name!r}; the name of a folder is needed")
+        if self.log.histograms and self.wandb == "off" and not self.log.tensorboard:
+            raise ValueError("log.histograms needs wandb or log.tensorboard, and both are off")
 
     @property
     def folder(self) -> Path:

@@ -1,0 +1,77 @@
+"""What an update does to the weights: histograms and update ratios, for the loggers of a run."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+Histogram = tuple[np.ndarray, np.ndarray]
+"""Counts [N] and edges of the bins [N + 1]."""
+
+BINS = 64
+
+
+class UpdateRecord:
+    """Weights and gradients of a model around one update; all devices wait for it.
+
+    It draws no random number and changes nothing, so that a run is the same with and without it.
+    """
+
+    def __init__(self) -> None:
+        self._histograms: dict[str, Histogram] = {}
+        self._before: dict[str, Tensor] = {}
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether gradients were taken, and `end` not called since."""
+        return bool(self._histograms)
+
+    @torch.no_grad()
+    def begin(self, model: nn.Module) -> None:
+        """Take the gradients before they are clipped, and keep a copy of the matrices.
+
+        A model of several optimisers is taken before each of them; later gradients are added.
+        """
+        for name, parameter in model.named_parameters():
+            if parameter.grad is not None:
+                self._histograms[f"gradients/{name}"] = histogram(parameter.grad)
+                if parameter.ndim >= 2:
+                    self._before[name] = parameter.clone()
+
+    @torch.no_grad()
+    def end(self, model: nn.Module) -> tuple[dict[str, float], dict[str, Histogram]]:
+        """Return ratios and histograms after the update, by names as wandb.watch gives them.
+
+        update_ratio/NAME is the L2 norm of the update of a matrix over that of the matrix before
+        it; a matrix of zeros has none.
+        """
+        histograms, before = self._histograms, self._before
+        self._histograms, self._before = {}, {}
+        ratios: dict[str, Tensor] = {}
+        for name, parameter in model.named_parameters():
+            if f"gradients/{name}" in histograms:
+                histograms[f"parameters/{name}"] = histogram(parameter)
+            if (old := before.get(name)) is not None:
+                change = parameter.float() - old.float()
+                ratios[f"update_ratio/{name}"] = change.norm() / old.float().norm()
+        values = torch.stack(list(ratios.values())).tolist() if ratios else []
+        read = zip(ratios, values, strict=True)
+        return {name: value for name, value in read if math.isfinite(value)}, histograms
+
+
+def histogram(values: Tensor) -> Histogram:
+    """Return `BINS` equal bins from the smallest to the largest of the finite values.
+
+    Equal values are in the middle of a width of 1. torch.histc is refused on a GPU where
+    `run.deterministic` is set.
+    """
+    finite = values.float()[values.isfinite()]  # [n]
+    low, high = (float(x) for x in finite.aminmax()) if len(finite) else (0.0, 0.0)
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    bins = ((finite - low) / ((high - low) / BINS)).long().clamp(0, BINS - 1)  # [n]
+    counts = torch.bincount(bins, minlength=BINS)  # [BINS]
+    return counts.cpu().numpy(), np.linspace(low, high, BINS + 1)

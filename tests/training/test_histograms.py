@@ -1,0 +1,238 @@
+"""Histograms and update ratios are those of the update, and leave the training as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pytorch_lightning import Callback
+from test_processes import DDP, finish
+from test_resume import KillAt, long_run, train_loader
+from test_sample_logs import events
+from torch import Tensor, nn
+from toy_task import ToyTask, checkpoint, rows, toy_run, weights
+from wandb_files import wandb_records
+
+from triptych.training.engine.histograms import BINS, Histogram, UpdateRecord, histogram
+from triptych.training.engine.muon import Muon, MuonAdamW
+from triptych.training.engine.optim import AdamW, OptimizerConfig, decay_groups
+from triptych.training.loggers import RunLogger
+from triptych.training.run.settings import LogConfig, OptimConfig, RunConfig
+
+pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
+
+EVERY = 2
+LOGS = {"log": LogConfig(tensorboard=True, histograms=EVERY)}
+MATRICES = {"first.weight", "last.weight"}
+NAMES = {*MATRICES, "first.bias", "last.bias"}
+SHOWN = {f"{kind}/{name}" for kind in ("gradients", "parameters") for name in NAMES}
+
+
+class Keeps(RunLogger):
+    """Keep what is logged of updates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.updates: dict[int, tuple[Mapping[str, float], Mapping[str, Histogram]]] = {}
+
+    def log_metrics(self, metrics: Any, step: int | None = None) -> None:
+        pass
+
+    def log_update(
+        self, ratios: Mapping[str, float], histograms: Mapping[str, Histogram], step: int
+    ) -> None:
+        self.updates[step] = ratios, histograms
+
+
+class Updates(Callback):
+    """Weights before and after each update, and its gradients after clipping."""
+
+    def __init__(self) -> None:
+        self.weights: list[dict[str, Tensor]] = []
+        self.gradients: dict[int, dict[str, Tensor]] = {}
+        self._step = -1
+
+    def on_train_start(self, trainer: Any, task: Any) -> None:
+        self._step, self.weights = trainer.global_step, [weights(task.model)]
+
+    def on_train_batch_end(self, trainer: Any, task: Any, *_: Any) -> None:
+        if trainer.global_step != self._step:
+            self._step = trainer.global_step
+            self.weights.append(weights(task.model))
+            named = task.model.named_parameters()
+            self.gradients[self._step] = {name: value.grad.clone() for name, value in named}
+
+
+def assert_holds(found: Histogram, values: Tensor) -> None:
+    counts, edges = found
+    array = values.numpy()
+    assert counts.sum() == values.numel()
+    assert (edges[0], edges[-1]) == pytest.approx((array.min(), array.max()), rel=1e-6)
+    assert len(edges) == len(counts) + 1
+    # An edge may fall on either side of a value by rounding.
+    assert np.abs(np.cumsum(counts) - np.cumsum(np.histogram(array, edges)[0])).max() <= 1
+
+
+@dataclass(frozen=True)
+class FirstByMuon(Muon):
+    """Muon for the first matrix of the toy, which has no block."""
+
+    def build(self, module: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
+        first, *others = module.parameters()
+        groups = decay_groups(others, self.weight_decay)
+        arguments = self.arguments(module, learning_rate)
+        return MuonAdamW([first], groups, weight_decay=self.weight_decay, **arguments)
+
+
+def task_of(optimizer: OptimizerConfig | None = None, **optim: Any) -> ToyTask:
+    return ToyTask(OptimConfig(optimizer or AdamW(weight_decay=0.1), 0.01, **optim))
+
+
+VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "plain": ({}, {}),
+    "clipped": ({}, {"gradient_clip_val": 0.01}),
+    "accumulation": ({}, {"accumulate_grad_batches": 3}),
+    "average": ({"ema_decay": 0.9}, {}),
+    "muon": ({"optimizer": FirstByMuon(weight_decay=0.1)}, {}),
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_an_update_is_shown_and_the_training_is_the_same(variant: str, tmp_path: Path) -> None:
+    optim, trainer = VARIANTS[variant]
+    keeps, updates, without = Keeps(), Updates(), Updates()
+    toy_run(tmp_path / "off", task_of(**optim), callbacks=[without], **trainer)
+    more = {"callbacks": [updates], "logger": keeps, **trainer}
+    toy_run(tmp_path / "on", task_of(**optim), run=LOGS, **more)
+    assert len(updates.weights) == len(without.weights) == 7
+    for one, other in zip(updates.weights, without.weights, strict=True):
+        assert all(torch.equal(value, other[name]) for name, value in one.items())
+    saved = (checkpoint(tmp_path / name)["state_dict"] for name in ("on", "off"))
+    one, other = saved
+    assert all(torch.equal(value, other[name]) for name, value in one.items())
+
+    assert [*keeps.updates] == [2, 4, 6]
+    for step, (ratios, histograms) in keeps.updates.items():
+        assert ratios.keys() == {f"update_ratio/{name}" for name in MATRICES}
+        before, after = updates.weights[step - 1], updates.weights[step]
+        for name in MATRICES:
+            ratio = (after[name] - before[name]).norm() / before[name].norm()
+            assert ratios[f"update_ratio/{name}"] == pytest.approx(float(ratio), rel=1e-6)
+        assert histograms.keys() == SHOWN
+        for name in NAMES:
+            assert_holds(histograms[f"parameters/{name}"], after[name])
+            gradient = updates.gradients[step][name]
+            if variant == "clipped":
+                edges = histograms[f"gradients/{name}"][1]
+                assert edges[-1] - edges[0] > 2 * float(gradient.max() - gradient.min())
+            else:
+                assert_holds(histograms[f"gradients/{name}"], gradient)
+
+
+def test_a_resumed_run_with_them_is_the_uncut_run_without(tmp_path: Path) -> None:
+    uncut = long_run(tmp_path / "uncut")
+    long_run(tmp_path / "cut", run=LOGS, callbacks=[KillAt(6)])
+    keeps = Keeps()
+    resumed = long_run(tmp_path / "cut", run=LOGS, resume=True, logger=keeps)
+    assert [*keeps.updates] == [8, 10, 12]
+    for name, value in weights(uncut).items():
+        assert torch.equal(value, weights(resumed)[name]), name
+
+
+def test_only_updates_that_are_shown_cost_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    for name in ("begin", "end"):
+        original = getattr(UpdateRecord, name)
+
+        def counted(*arguments: Any, name: str = name, original: Any = original) -> Any:
+            calls.append(name)
+            return original(*arguments)
+
+        monkeypatch.setattr(UpdateRecord, name, counted)
+    toy_run(tmp_path / "off")
+    assert calls == []
+    toy_run(tmp_path / "on", run=LOGS, loader=train_loader(), accumulate_grad_batches=2)
+    assert calls == ["begin", "end"] * 3
+
+
+def test_both_services_hold_them_and_metrics_csv_does_not(tmp_path: Path) -> None:
+    keeps, folder = Keeps(), tmp_path / "toy"
+    toy_run(folder, run={**LOGS, "wandb": "offline"}, max_steps=4, logger=keeps)
+    recorded, _ = wandb_records(folder)
+    board = events(folder / "tensorboard")
+    assert set(board.Tags()["histograms"]) == SHOWN
+    for name in SHOWN:
+        rows_of_name = {row["step"]: row[name] for row in recorded if name in row}
+        assert [*rows_of_name] == [event.step for event in board.Histograms(name)] == [2, 4]
+        for event in board.Histograms(name):
+            counts, edges = keeps.updates[event.step][1][name]
+            there = rows_of_name[event.step]
+            assert there["_type"] == "histogram"
+            assert there["values"] == counts.tolist()
+            assert there["bins"] == edges.tolist()
+            here = event.histogram_value
+            assert sum(here.bucket) == counts.sum()
+            assert (here.min, here.max) == pytest.approx((edges[0], edges[-1]))
+            assert len(here.bucket) == len(here.bucket_limit)
+    for name in (f"update_ratio/{each}" for each in MATRICES):
+        expected = {step: ratios[name] for step, (ratios, _) in keeps.updates.items()}
+        assert {row["step"]: row[name] for row in recorded if name in row} == expected
+        scalars = {event.step: event.value for event in board.Scalars(name)}
+        assert scalars == pytest.approx(expected, rel=1e-6)
+    assert not [name for name in rows(folder)[0] if "first" in name and "norm" not in name]
+
+
+@pytest.mark.slow
+def test_of_two_processes_the_first_alone_shows_the_shared_update(tmp_path: Path) -> None:
+    trainer = {**DDP, "max_steps": 4, "val_check_interval": 2}
+    flags = {"on": ["--histograms"], "off": []}
+    done = [finish(tmp_path / name, trainer, *flags[name]) for name in flags]
+    assert [each.returncode for each in done] == [0, 0], done
+    one, other = (checkpoint(tmp_path / name)["state_dict"] for name in ("on", "off"))
+    assert all(torch.equal(value, other[name]) for name, value in one.items())
+    recorded, _ = wandb_records(tmp_path / "on")
+    name = "update_ratio/first.weight"
+    assert [row["step"] for row in recorded if name in row] == [2, 4]
+
+
+@pytest.mark.parametrize(
+    ("values", "edges", "counts"),
+    [
+        ([0.0, 0.0, 0.0], (-0.5, 0.5), {BINS // 2: 3}),
+        ([float("nan"), float("inf"), 1.0, 3.0], (1.0, 3.0), {0: 1, BINS - 1: 1}),
+        ([float("nan")], (-0.5, 0.5), {}),
+    ],
+)
+def test_equal_and_infinite_values_have_a_histogram(
+    values: list[float], edges: tuple[float, float], counts: dict[int, int]
+) -> None:
+    found, at = histogram(torch.tensor(values, dtype=torch.bfloat16))
+    assert (at[0], at[-1]) == edges
+    assert {int(bin): int(found[bin]) for bin in np.nonzero(found)[0]} == counts
+
+
+def test_a_matrix_of_zeros_has_no_ratio() -> None:
+    model = nn.Linear(2, 2)
+    nn.init.zeros_(model.weight)
+    model(torch.ones(1, 2)).sum().backward()
+    record = UpdateRecord()
+    record.begin(model)
+    torch.optim.SGD(model.parameters(), 0.1).step()
+    ratios, histograms = record.end(model)
+    assert ratios == {}
+    assert "parameters/weight" in histograms
+    assert not record.has_begun
+
+
+def test_nowhere_to_show_them_is_refused() -> None:
+    log = LogConfig(histograms=10)
+    with pytest.raises(ValueError, match=r"log\.histograms needs wandb or log\.tensorboard"):
+        RunConfig(wandb="off", log=log)
+    assert RunConfig(wandb="off", log=replace(log, tensorboard=True)).log.histograms == 10
