@@ -27,7 +27,7 @@ BELOW = {
     "tools": {
         "core", "decoding", "config", "pretrained", "files", "training", "text", "domains",
     },
-    "cli": {"config", "pretrained", "files", "training", "domains", "tools"},
+    "cli": {"decoding", "config", "pretrained", "files", "training", "domains", "tools"},
 }  # fmt: skip
 """Package -> packages that it may import, besides the leaves and itself."""
 TOOLS_BELOW = {

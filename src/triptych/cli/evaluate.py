@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from triptych.cli.models import data_advice, open_model
+from triptych.cli.models import data_advice, open_model, shared_work
 from triptych.domains.base import Domain, TrainedModel
 from triptych.domains.options import EvaluateOptions, counted
 from triptych.errors import UserError
@@ -26,20 +26,25 @@ def run(domain: Domain, options: EvaluateOptions) -> None:
         from triptych.training.wandb_logger import add_to_run, run_in
 
         run_in(folder)  # refuses a checkpoint without a run before it is scored
+    from triptych.decoding.ranks import share
+
     if options.data is not None and not Path(options.data).expanduser().exists():
         raise UserError(f"--data {options.data} does not exist; expected the folder of the data")
 
-    model = open_model(domain, options)
-    model.check_evaluation(options)
-    change: dict[str, Any] = {}
-    if options.dtype == "fp32":
-        evaluation = score(model, options, "scored batches")
-    else:
-        full = score(model.with_dtype("fp32"), options, "scored batches (fp32)").metrics
-        evaluation = score(model, options, f"scored batches ({options.dtype})")
-        difference = {name: value - full[name] for name, value in evaluation.metrics.items()}
-        change = {"metrics_fp32": full, "change": difference}
-    further = model.further_details(options, ProgressLine)
+    with shared_work(options) as options:
+        model = open_model(domain, options)
+        model.check_evaluation(options)
+        change: dict[str, Any] = {}
+        if options.dtype == "fp32":
+            evaluation = score(model, options, "scored batches")
+        else:
+            full = score(model.with_dtype("fp32"), options, "scored batches (fp32)").metrics
+            evaluation = score(model, options, f"scored batches ({options.dtype})")
+            difference = {name: value - full[name] for name, value in evaluation.metrics.items()}
+            change = {"metrics_fp32": full, "change": difference}
+        further = model.further_details(options, ProgressLine)
+        if share()[0]:  # process 0 writes
+            return
     result = {
         "domain": evaluation.domain,
         "split": evaluation.split,

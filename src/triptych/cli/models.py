@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,9 @@ from triptych.files.results import OutputFolder, atomic_file, check_result_file
 from triptych.tools import configs, recipes
 from triptych.tools.download import catalogue
 
+LAUNCHER = "TORCHELASTIC_RUN_ID"
+"""Variable that torchrun gives the processes which it starts."""
+
 
 def open_model(domain: Domain, options: Any) -> TrainedModel:
     """Return the model that the options name, on their device and in their number format.
@@ -43,6 +48,25 @@ def open_model(domain: Domain, options: Any) -> TrainedModel:
         model = model.averaged(*others, **symmetries)
     dtype: Any = getattr(options, "dtype", "fp32")
     return model if dtype == "fp32" else model.with_dtype(dtype)
+
+
+@contextmanager
+def shared_work(options: Any) -> Iterator[Any]:
+    """Yield the options, for each of `devices` processes with a device of its own.
+
+    Such processes share the work of `decoding.ranks`; results are written by process 0.
+    """
+    devices = getattr(options, "devices", 1)
+    if devices == 1 and int(os.environ.get("WORLD_SIZE", 1)) > 1 and LAUNCHER in os.environ:
+        world = os.environ["WORLD_SIZE"]
+        raise UserError(f"torchrun has started {world} processes; expected --devices {world}")
+    if devices == 1:
+        yield options
+        return
+    from triptych.training.run.processes import launched
+
+    with launched(devices, options.device) as device:
+        yield replace(options, device=device)
 
 
 @contextmanager
@@ -81,12 +105,15 @@ class FolderCommand:
         """Write the files and print one sentence about them; raises UserError for bad input."""
         out = OutputFolder(options.out, overwrite=options.overwrite)
         out.check_free(options.output_names())
-        write = getattr(open_model(domain, options), self.method)
+        with shared_work(options) as options, tempfile.TemporaryDirectory() as nowhere:
+            from triptych.decoding.ranks import share
+            from triptych.training.engine.devices import out_of_memory_advice
 
-        from triptych.training.engine.devices import out_of_memory_advice
-
-        with out_of_memory_advice(self.advice):
-            print(write(options, out, ProgressLine), file=sys.stderr)
+            if share()[0]:
+                out = OutputFolder(nowhere, overwrite=True)
+            write = getattr(open_model(domain, options), self.method)
+            with out_of_memory_advice(self.advice):
+                print(write(options, out, ProgressLine), file=sys.stderr)
 
 
 SAMPLE = FolderCommand("write_samples", "lower --count or use --device cpu")

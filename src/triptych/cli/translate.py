@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
-from triptych.cli.models import open_model
+from triptych.cli.models import open_model, shared_work
 from triptych.domains.base import Domain, Translation
 from triptych.files.lines import split_lines
 from triptych.files.progress import ProgressLine
@@ -23,10 +23,17 @@ CHUNK = 1 << 16
 
 def run(domain: Domain, options: Any) -> None:
     """Translate standard input whenever it pauses; raises UserError, early where possible."""
+    with shared_work(options) as of_process:
+        translate(domain, of_process)
+
+
+def translate(domain: Domain, options: Any) -> None:
+    """Translate in one process, which may share the work with others."""
     settings = options.arguments()
     # The model is opened first: a wrong checkpoint is refused before anyone has typed a sentence.
     translator = open_model(domain, options)
     translator.translate([], **settings)  # refuses impossible settings before a line is read
+    from triptych.decoding.ranks import same_on_all
     from triptych.training.engine.devices import out_of_memory_advice
 
     # On a terminal the translations would stand between the parts of the line of progress.
@@ -34,7 +41,7 @@ def run(domain: Domain, options: Any) -> None:
     report: Progress = (lambda done, total: None) if sys.stdout.isatty() else line
     done, seconds = 0, 0.0
     size = options.batch_size * BATCHES_PER_PART
-    for lines in arriving_lines(sys.stdin.buffer, size, name="standard input"):
+    for lines in same_on_all(arriving_lines(sys.stdin.buffer, size, name="standard input")):
 
         def show(part: int, whole: int, /, before: int = done, count: int = len(lines)) -> None:
             if part < whole:  # the last line counts once it is written

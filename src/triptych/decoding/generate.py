@@ -7,12 +7,13 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.base import AutoregressiveModel
 from triptych.core.state import StepContext
 from triptych.decoding.execution import CompiledSteps, eval_mode, threads_of_steps
+from triptych.decoding.ranks import own_rows
 from triptych.decoding.sampling import SampleRequest, sample_value
 
 MIN_DROP_SHARE = 0.25
@@ -103,18 +104,26 @@ def generate(model: AutoregressiveModel, request: SampleRequest) -> Tensor:
 class StepRunner:
     """Runs the steps of a model: its state, views of the filled part, and the unfinished rows.
 
-    Compiled steps read the whole state. A draft adds `lookahead` values to a step.
+    Compiled steps read the whole state. A draft adds `lookahead` values to a step. Where processes
+    share the batch, each runs rows of its own, whole groups of `together` that stand next to each
+    other, and has the predictions of all.
     """
 
-    def __init__(self, model: AutoregressiveModel, request: SampleRequest) -> None:
+    def __init__(
+        self, model: AutoregressiveModel, request: SampleRequest, *, together: int = 1
+    ) -> None:
         self.model, device = model, next(model.parameters()).device
         self.batch, self.length = request.count, request.length
         self.lookahead = 0 if request.draft is None else request.draft.count
+        self.own = own_rows(self.batch, together)
+        condition, count, self.rows = request.condition, self.batch, None
+        if self.own is not None:
+            condition = condition.rows(slice(self.own.start, self.own.stop))
+            count, self.rows = len(self.own), torch.tensor(self.own, device=device)  # [n]
         self.state = model.init_state(
-            self.batch, self.length, lookahead=self.lookahead, condition=request.condition
+            count, self.length, lookahead=self.lookahead, condition=condition
         )
         self.positions = torch.arange(self.length, device=device)  # [L]
-        self.rows: Tensor | None = None  # unfinished rows, int64; None for all
         self.capacity = 0  # positions that the views hold
         self.first = 0  # position of the first of `contexts`
         self.contexts: Sequence[StepContext | None] = []
@@ -125,7 +134,10 @@ class StepRunner:
 
     def prefill(self, prefix: Tensor, previous: Tensor | None) -> Tensor:
         """Read values 0 to P-1 at once and predict value P: [B, 1, Z]."""
-        return self.model.prefill(prefix, self.state, previous).unsqueeze(1)
+        if self.rows is not None:
+            prefix = prefix.index_select(0, self.rows)
+            previous = None if previous is None else previous.index_select(0, self.rows)
+        return self._of_all(self.model.prefill(prefix, self.state, previous).unsqueeze(1))
 
     def step(self, values: Tensor, t: int) -> Tensor:
         """Read the value at t-1 of values [B, L, ...] and `lookahead` more: [B, P, Z].
@@ -139,15 +151,27 @@ class StepRunner:
         if self.rows is not None:
             last = last.index_select(0, self.rows)
         if self.compiled is not None:
-            return self.compiled(last, positions)
+            return self._of_all(self.compiled(last, positions))
         if stop > self.capacity or t < self.first:
             self._grow(t, stop)
         context = None if self.lookahead else self.contexts[t - self.first]
-        predicted = self.model.step(last, positions, self.views, context)
+        return self._of_all(self.model.step(last, positions, self.views, context))
+
+    def _of_all(self, predicted: Tensor) -> Tensor:
+        """The predictions of all rows [B, P, Z] from those of `rows`; zero for dropped rows."""
         if self.rows is None:
             return predicted
         every = predicted.new_zeros(self.batch, *predicted.shape[1:])  # [B, P, Z]
-        return every.index_copy_(0, self.rows, predicted)
+        every.index_copy_(0, self.rows, predicted)
+        if self.own is not None:  # each row is of one process, so the sum is exact
+            distributed.all_reduce(every)
+        return every
+
+    def reorder(self, rows: Tensor) -> None:
+        """Give each row the state of row rows[i], int64 [B], of the same group."""
+        if self.own is not None:
+            rows = rows[self.own.start : self.own.stop] - self.own.start  # [n]
+        self.state.reorder(rows)
 
     def drop_finished(self, finished: Tensor, t: int) -> None:
         """Drop finished rows, bool [B], from the batch once MIN_DROP_SHARE of it is finished.
@@ -157,8 +181,10 @@ class StepRunner:
         if self.compiled is not None or t < self.next_check:
             return
         self.next_check = t // CHECK_INTERVAL * CHECK_INTERVAL + CHECK_INTERVAL
-        rows = (~finished).nonzero().squeeze(1)  # [n]
-        n_rows = self.batch if self.rows is None else len(self.rows)
+        if self.rows is None:
+            rows, n_rows = (~finished).nonzero().squeeze(1), self.batch  # [n]
+        else:
+            rows, n_rows = self.rows[~finished[self.rows]], len(self.rows)  # [n]
         if len(rows) == 0 or n_rows - len(rows) < MIN_DROP_SHARE * n_rows:
             return
         kept = rows if self.rows is None else torch.searchsorted(self.rows, rows)

@@ -72,7 +72,7 @@ def particle_filter(
     with eval_mode(model):
         condition = request.condition.repeated(n)
         copied = SampleRequest(count=batch * n, length=length, condition=condition)
-        runner = StepRunner(model, copied)
+        runner = StepRunner(model, copied, together=n)
         if previous is not None:
             previous = previous.repeat_interleave(n)  # [B n]
         for t in range(n_prefix, length):
@@ -93,7 +93,7 @@ def particle_filter(
             if bool(few.any()):
                 rows = torch.where(few, draw(n), own).flatten()  # [B n]
                 values = values.index_select(0, rows)
-                runner.state.reorder(rows)
+                runner.reorder(rows)
                 log_p += (log_w.logsumexp(1) - math.log(n)) * few.squeeze(1)
                 log_w = log_w.masked_fill(few, 0.0)
             if request.progress is not None:

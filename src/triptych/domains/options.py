@@ -87,6 +87,9 @@ class AverageOptions(ModelOptions):
     """Options of commands that use a model or the mean of several."""
 
     average: tuple[str, ...] = ()
+    devices: PositiveInt = 1
+    """Number of processes that share the work, each with the model on a GPU of its own, or all on
+    the CPU."""
 
     parser_arguments = argument(
         "--average",

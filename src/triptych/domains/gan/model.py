@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
+from triptych.decoding.ranks import gathered, shared_out
 from triptych.domains.pictures.config import PictureSettings
 from triptych.domains.pictures.data import labels_of
 from triptych.types import Checked, PositiveInt
@@ -283,8 +284,10 @@ class SelfAttentionGan(nn.Module):
         noise = self.noise(count, generator).split(SAMPLE_BATCH)  # [256, latent] each
         device = noise[0].device
         classes = [None] * len(noise) if labels is None else labels.to(device).split(SAMPLE_BATCH)
-        parts = zip(noise, classes, strict=True)
-        return torch.cat([self.to_levels(self.generator(*part)) for part in parts])
+        parts = shared_out(dict(enumerate(zip(noise, classes, strict=True))))
+        mine = {n: self.to_levels(self.generator(*part)).cpu() for n, part in parts.items()}
+        every = {n: part for share in gathered(mine) for n, part in share.items()}
+        return torch.cat([every[n] for n in range(len(noise))])
 
 
 @dataclass(frozen=True)

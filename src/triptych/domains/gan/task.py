@@ -9,7 +9,8 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from triptych.domains.gan.config import Config
 from triptych.domains.gan.metrics import FrechetScore
@@ -31,7 +32,9 @@ class GanTrainingModule(TrainingModule):
     batch's real images.
 
     This is manual optimisation in Lightning's terms. A step of the run is one batch. The gradients
-    of each network are clipped separately. Not for several processes, accumulated batches and fp16.
+    of each network are clipped separately. Of several processes each has noise and batch norm
+    statistics of its own, and the gradients are those of all of their images. Not for accumulated
+    batches and fp16.
     """
 
     domain = "gan"
@@ -57,8 +60,6 @@ class GanTrainingModule(TrainingModule):
 
     def adapt(self, trainer: pl.Trainer) -> None:
         """Take over the clipping of gradients, which Lightning refuses in this mode."""
-        if rank_and_world()[1] > 1:
-            raise UserError("a GAN is trained by one process only; set trainer.devices to 1")
         if trainer.accumulate_grad_batches != 1:
             raise UserError(
                 "trainer.accumulate_grad_batches must be 1 for a GAN; raise data.batch_size"
@@ -84,6 +85,24 @@ class GanTrainingModule(TrainingModule):
                 group["lr"] *= self.config.discriminator_rate
         self.clip_gradients(optimizer, self._largest_gradient)
 
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        super().on_train_batch_start(batch, batch_idx)
+        if isinstance(wrapper := self.trainer.model, DistributedDataParallel):
+            # It averages the gradients of all weights in one backward pass. Lightning resets this.
+            wrapper.require_backward_grad_sync = False
+
+    def average_gradients(self, network: nn.Module, count: int) -> None:
+        """Make the gradients of a network's mean loss over `count` images those over all ranks."""
+        if rank_and_world()[1] == 1:
+            return
+        gradients = [weight.grad for weight in network.parameters() if weight.grad is not None]
+        flat = torch.cat([gradient.flatten() for gradient in gradients])  # [P]
+        message = torch.cat([flat * count, flat.new_tensor([count])])  # [P + 1]
+        distributed.all_reduce(message)
+        means = (message[:-1] / message[-1]).split([gradient.numel() for gradient in gradients])
+        for gradient, mean in zip(gradients, means, strict=True):
+            gradient.copy_(mean.view_as(gradient))
+
     def width(self) -> None:
         return None
 
@@ -100,6 +119,7 @@ class GanTrainingModule(TrainingModule):
             self.toggle_optimizer(optimizer)
             loss = self.network_loss(name, batch)
             self.manual_backward(loss)
+            self.average_gradients(self.networks()[name], len(batch.pixels))
             self._losses[name] = loss.detach()
             if counted is wrapped[-1]:
                 counted.step()  # with `on_before_optimizer_step`

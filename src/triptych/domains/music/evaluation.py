@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
+from triptych.decoding.ranks import added
 from triptych.decoding.sampling import SampleRequest
 from triptych.domains.base import TrainedModel
 from triptych.domains.music.data import Batch, evaluation_batches
@@ -153,7 +154,7 @@ class MusicEvaluation(MusicScores, TrainedModel):
             return batch_sums(batch, nll)
 
         sums = sum_scores(scorer.model, score, batches, progress, dynamic_rate=request.dynamic)
-        metrics = self.metrics(sums)
+        metrics, nats, tokens = self.metrics(sums), added(nats), added(tokens)
         parts = mean_by_position(nats, tokens, [0, trained_length, length])
         if len(parts) == 2:
             metrics["nats_per_token_within"] = parts[0]["nats_per_token"]

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.given import particle_filter
+from triptych.decoding.ranks import gathered, share, shared_out
 from triptych.decoding.sampling import Given, SampleRequest, part_of
 from triptych.domains.music.data import Batch
 from triptych.domains.music.melody import PADDING, condition_of
@@ -161,10 +162,12 @@ def mean_of_filled(
 
     progress: called with (pieces scored, pieces).
     """
-    rows = []
-    for number, score in enumerate(scores, start=1):
+    _, world = share()
+    rows: list[dict[str, float]] = []
+    for score in shared_out(dict(enumerate(scores))).values():
         rows.append(score_filled(model, settings, score, fill))
-        progress(number, len(scores))
+        progress(min(world * len(rows), len(scores)), len(scores))
+    rows = [row for part in gathered(rows) for row in part]
     sums = {name: sum(row[name] for row in rows) for name in rows[0]}
     notes = sums.pop("notes")
     per_note = {name: nats / max(1.0, notes) for name, nats in sums.items()}

@@ -14,6 +14,7 @@ from typing import Any
 from triptych.core.models.encoder_decoder import SequenceToSequence
 from triptych.core.universal import halts
 from triptych.decoding.beams import Hypothesis, LengthPenalty
+from triptych.decoding.ranks import gathered, share, shared_out
 from triptych.domains.base import TrainedModel, Translation
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.domains.synthetic import known_entropy
@@ -209,16 +210,18 @@ class TranslationModel(metrics.LikelihoodScores, TrainedModel):
         filled = {number: line for number, line in enumerate(read) if line.strip()}
         ids = self.vocabulary.source.encode_batch(list(filled.values()))
         sources = {number: [*row, END] for number, row in zip(filled, ids, strict=True)}
-        if request.sample:
-            results = sample_sources(self.model, sources, request, constraints)
+        blank, found = len(lines) - len(sources), dict[int, list[Hypothesis]]()
+        if request.sample:  # the rows of a batch are shared out, not the lines
+            world, results = 1, sample_sources(self.model, sources, request, constraints)
         else:
-            results = self._searched(sources, request, constraints)
-        found: list[list[Hypothesis]] = [[] for _ in lines]
-        for done, (number, best) in enumerate(results, start=len(lines) - len(sources) + 1):
+            world, mine = share()[1], shared_out(sources)
+            results = self._searched(mine, request, constraints)
+        for number, best in results:
             found[number] = best
             if progress is not None:
-                progress(done, len(lines))
-        return found
+                progress(min(len(lines), blank + world * len(found)), len(lines))
+        every = {number: best for part in gathered(found) for number, best in part.items()}
+        return [every.get(number, []) for number in range(len(lines))]
 
     @property
     def _language(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, distributed, nn
 
+from triptych.decoding.ranks import gathered, share
+from triptych.errors import UserError
 from triptych.files.reading import rank_and_world
 from triptych.training.engine.devices import device_of, scoring, to_device
 from triptych.types import Progress
@@ -56,8 +58,12 @@ class MetricSums:
         parts = [self.read()] * world
         if world > 1:
             distributed.all_gather_object(parts, self.read())
-        names = dict.fromkeys(name for part in parts for name in part)
-        return {name: sum(part.get(name, 0.0) for part in parts) for name in names}
+        return _added(parts)
+
+
+def _added(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {name: sum(part.get(name, 0.0) for part in parts) for name in names}
 
 
 def sum_scores(
@@ -71,14 +77,18 @@ def sum_scores(
     """Return the sums that `score` gives for each batch, added up over all batches.
 
     score: as `TrainingModule.score`, of a batch on the model's device. batches: None in it is
-    skipped. progress: called with (batches done, batches in all, or 0 if unknown). dynamic_rate:
-    of dynamic evaluation (Krause et al. 2018, 1709.07432), 0 for none: after each batch is scored,
-    every weight w of the model, in float32, becomes w - dynamic_rate dL/dw, with L the batch's
-    sum of nats over that of its tokens. At the end the weights are what they were.
+    skipped. The sums of processes that share the work (`decoding.ranks`), each with batches of its
+    own such as those of `FixedBatches`, are added. progress: called with (batches done, batches in
+    all, or 0 if unknown). dynamic_rate: of dynamic evaluation (Krause et al. 2018, 1709.07432), 0
+    for none: after each batch is scored, every weight w of the model, in float32, becomes
+    w - dynamic_rate dL/dw, with L the batch's sum of nats over that of its tokens. At the end the
+    weights are what they were. UserError for dynamic evaluation by several processes.
     """
     device = device_of(model)
     totals = MetricSums()
     length = len(batches) if isinstance(batches, Sized) else 0
+    if dynamic_rate and share()[1] > 1:
+        raise UserError("dynamic evaluation scores one batch after the other; expected --devices 1")
     with scoring(model), kept_weights(model) if dynamic_rate else nullcontext():
         for done, batch in enumerate(batches, start=1):
             if batch is not None:
@@ -89,7 +99,7 @@ def sum_scores(
                     _descend(model, sums, dynamic_rate)
             if progress is not None:
                 progress(done, length)
-    return totals.read()
+    return _added(gathered(totals.read()))
 
 
 @contextmanager

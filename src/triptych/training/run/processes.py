@@ -8,17 +8,23 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor, distributed
 
+from triptych.decoding.ranks import sharing
 from triptych.errors import UserError
 from triptych.files.reading import rank_and_world
+from triptych.training.engine.devices import device_named
 from triptych.training.engine.module import TrainingModule
+from triptych.training.lightning_fixes import quiet_lightning
 from triptych.training.loading.batches import generator_for
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
 
@@ -45,6 +51,41 @@ def disconnected_by_refusal() -> Iterator[None]:
         if distributed.is_initialized():
             distributed.destroy_process_group()
         raise
+
+
+@contextlib.contextmanager
+def launched(devices: int, device: str) -> Iterator[str]:
+    """Start the processes of a command, or join those of torchrun or SLURM, which share its work.
+
+    Yields the device of this process. In all but process 0 the standard streams lead nowhere.
+    devices: number on each machine. Raises UserError where the machine has fewer GPUs, for another
+    number than the launcher's, and for a device by number.
+    """
+    from lightning_fabric import Fabric
+    from lightning_fabric.strategies.ddp import DDPStrategy
+
+    kind = device_named(device)
+    if kind.index is not None or kind.type == "mps":
+        raise UserError(f"device is {device} and devices is {devices}; expected auto, cpu or cuda")
+    if kind.type == "cuda" and torch.cuda.device_count() < devices:
+        raise UserError(f"devices is {devices}; this machine has {torch.cuda.device_count()} GPUs")
+    world = int(os.environ.get("WORLD_SIZE", devices))
+    if world % devices:
+        raise UserError(f"devices is {devices}, but the launcher has started {world} processes")
+    quiet_lightning()
+    # Processes without work wait for the others, and for who types the lines of standard input.
+    strategy = DDPStrategy(timeout=timedelta(days=7))
+    nodes = world // devices
+    fabric = Fabric(accelerator=kind.type, strategy=strategy, devices=devices, num_nodes=nodes)
+    fabric.launch()
+    rank, _ = rank_and_world()
+    with contextlib.ExitStack() as streams:
+        if rank:
+            nowhere = streams.enter_context(open(os.devnull, "w", encoding="utf-8"))
+            streams.enter_context(contextlib.redirect_stdout(nowhere))
+            streams.enter_context(contextlib.redirect_stderr(nowhere))
+        with disconnected_by_refusal(), sharing():
+            yield str(fabric.device)
 
 
 def decided_by_rank_0(decide: Callable[[], R]) -> R:

@@ -35,6 +35,7 @@ from triptych.training.engine.devices import device_of, scoring, to_device
 from triptych.training.engine.evaluate import in_double, sum_scores
 from triptych.training.engine.objective import Predictions
 from triptych.training.loading.batches import Items, Ragged, generator_for
+from triptych.training.loading.loader import FixedBatches
 from triptych.types import ClosedUnitInterval, OpenUnitInterval, Progress
 
 SHOWN = 8
@@ -265,7 +266,9 @@ class MaskedTokens(Task):
         chosen = spread_rows(scored)
         if not len(chosen):
             return {}, {}
-        batches = [*masked_in_turn(scored.examples.rows, chosen, scored.max_tokens)]
+        masked = [*masked_in_turn(scored.examples.rows, chosen, scored.max_tokens)]
+        numbers = [[number] for number in range(len(masked))]
+        batches = FixedBatches(numbers, lambda number, _: masked[int(number[0])])
         scores = self.metrics(sum_scores(model, partial(self.score, model), batches, progress))
         metrics = {
             "pseudo_perplexity": math.exp(scores["nats_per_masked_token"]),
@@ -277,7 +280,8 @@ class MaskedTokens(Task):
         examples = scored.examples
         counted = MaskedCounts(training.rows, training.known.stop)
         batches = evaluation_batches(examples, scored.max_tokens, limit=scored.request.limit)
-        nats, accuracy = counted.scores(*neighbours(batches))
+        every = (examples.batch(items, None) for items in batches.batches)
+        nats, accuracy = counted.scores(*neighbours(every))
         scores = {"nats_per_masked_token": nats, "masked_accuracy": accuracy}
         chosen = spread_rows(scored)
         if len(chosen):
