@@ -17,7 +17,7 @@ from pytorch_lightning.loggers.logger import Logger
 
 from triptych.files.results import atomic_file
 from triptych.training.callbacks.progress import say
-from triptych.training.engine.histograms import Histogram
+from triptych.training.engine.histograms import Histograms
 
 
 class RunLogger(Logger):
@@ -32,9 +32,7 @@ class RunLogger(Logger):
     def log_files(self, files: Sequence[Path], step: int) -> None:
         """Show the samples of a validation; the files are in the run's folder anyway."""
 
-    def log_update(
-        self, ratios: Mapping[str, float], histograms: Mapping[str, Histogram], step: int
-    ) -> None:
+    def log_update(self, ratios: Mapping[str, float], histograms: Histograms, step: int) -> None:
         """Log what `UpdateRecord.end` returns; nothing unless overridden."""
 
 
@@ -120,7 +118,7 @@ class SampleLog(RunLogger):
         """Show the PNG, WAV and HTML files of a validation, and the tables of CSV files."""
 
     @abstractmethod
-    def histograms(self, histograms: Mapping[str, Histogram], step: int) -> None:
+    def histograms(self, histograms: Histograms, step: int) -> None:
         """Log histograms by name."""
 
     @abstractmethod
@@ -141,9 +139,7 @@ class SampleLog(RunLogger):
         if midi := [path for path in files if path.suffix == ".mid"]:
             self._try(self.midi, midi, step)
 
-    def log_update(
-        self, ratios: Mapping[str, float], histograms: Mapping[str, Histogram], step: int
-    ) -> None:
+    def log_update(self, ratios: Mapping[str, float], histograms: Histograms, step: int) -> None:
         self._try(self.scalars, ratios, step)
         self._try(self.histograms, histograms, step)
 
@@ -208,20 +204,12 @@ class TensorBoardMetrics(SampleLog):
             case _:
                 self.target.add_text(name, f"`{path}`", step)
 
-    def histograms(self, histograms: Mapping[str, Histogram], step: int) -> None:
+    def histograms(self, histograms: Histograms, step: int) -> None:
         for name, (counts, edges) in histograms.items():
-            middles = (edges[1:] + edges[:-1]) / 2
-            self.target.add_histogram_raw(
-                name,
-                min=edges[0],
-                max=edges[-1],
-                num=counts.sum(),
-                sum=(counts * middles).sum(),
-                sum_squares=(counts * middles**2).sum(),
-                bucket_limits=edges[1:].tolist(),
-                bucket_counts=counts.tolist(),
-                global_step=step,
-            )
+            middles, places = (edges[1:] + edges[:-1]) / 2, edges[1:].tolist()
+            sums = [(counts * middles**power).sum() for power in (0, 1, 2)]
+            ends = edges[0], edges[-1]
+            self.target.add_histogram_raw(name, *ends, *sums, places, counts.tolist(), step)
 
     def midi(self, paths: Sequence[Path], step: int) -> None:
         places = "\n".join(f"- `{path}`" for path in paths)

@@ -18,7 +18,7 @@ from PIL import Image, ImageOps
 from triptych.config.schema import from_plain
 from triptych.errors import UserError
 from triptych.training.callbacks.progress import say
-from triptych.training.engine.histograms import Histogram
+from triptych.training.engine.histograms import Histograms
 from triptych.training.loggers import SampleLog, read_table, sample_name
 from triptych.training.run.checkpoint import git
 from triptych.training.run.settings import RunConfig
@@ -69,7 +69,7 @@ class WandbMetrics(SampleLog):
                     row[name] = wandb.Html(path.read_text(encoding="utf-8"), inject=False)
         self.target.log({**row, **{name: _gallery(each) for name, each in galleries.items()}})
 
-    def histograms(self, histograms: Mapping[str, Histogram], step: int) -> None:
+    def histograms(self, histograms: Histograms, step: int) -> None:
         import wandb
 
         shown = {name: wandb.Histogram(np_histogram=each) for name, each in histograms.items()}
@@ -110,11 +110,11 @@ def _gallery(paths: Sequence[Path]) -> list[Any]:
 
     images = [Image.open(path).convert("RGB") for path in paths]
     width, height = (max(sizes) for sizes in zip(*(each.size for each in images), strict=True))
-    filled = [
-        ImageOps.expand(each, (0, 0, width - each.width, height - each.height), "white")
-        for each in images
-    ]
-    return [wandb.Image(each, caption=path.stem) for path, each in zip(paths, filled, strict=True)]
+    shown = []
+    for path, each in zip(paths, images, strict=True):
+        border = (0, 0, width - each.width, height - each.height)
+        shown.append(wandb.Image(ImageOps.expand(each, border, "white"), caption=path.stem))
+    return shown
 
 
 def _git_without_token() -> dict[str, str]:
@@ -123,13 +123,13 @@ def _git_without_token() -> dict[str, str]:
     wandb records both itself, but leaves out the password alone, and GitHub takes a token as user.
     """
     try:
-        url = git(Path(), "config", "--get", "remote.origin.url")
-        public = re.sub(r"//[^/]*@", "//", url)
-        if public == url:
-            return {}
-        return {"git_commit": git(Path(), "rev-parse", "HEAD"), "git_remote_url": public}
+        public = re.sub(
+            r"//[^/]*@", "//", url := git(Path(), "config", "--get", "remote.origin.url")
+        )
+        commit = git(Path(), "rev-parse", "HEAD")
     except (OSError, subprocess.SubprocessError):
         return {}
+    return {} if public == url else {"git_commit": commit, "git_remote_url": public}
 
 
 def open_wandb(
@@ -156,9 +156,7 @@ def open_wandb(
         import wandb
 
         log, variable = settings.log, os.environ.get
-        chosen = {**_SETTINGS, **_git_without_token()}
-        if console:
-            chosen["console"] = variable("WANDB_CONSOLE", "wrap")
+        recorded = {"console": variable("WANDB_CONSOLE", "wrap")} if console else {}
         init = functools.partial(
             wandb.init,
             project=log.wandb_project or variable("WANDB_PROJECT") or "triptych",
@@ -172,7 +170,7 @@ def open_wandb(
             id=identity,
             config=config,
             resume="allow",
-            settings=wandb.Settings(**chosen),
+            settings=wandb.Settings(**{**_SETTINGS, **_git_without_token(), **recorded}),
         )
         try:
             run = init(mode=mode)

@@ -15,10 +15,8 @@ if TYPE_CHECKING:
     from triptych.training.engine.module import TrainingModule
 
 
-class _Open:
-    """State of this module: the width of the terminal's progress line; 0 if there is none."""
-
-    width = 0
+_OPEN = {"width": 0}
+"""Width of the terminal's progress line; 0 if there is none."""
 
 
 @rank_zero_only
@@ -33,7 +31,7 @@ def _print(text: str, end: str) -> None:
     A control sequence that deletes the line means nothing to Weights & Biases, which records it.
     """
     if sys.stdout.isatty():
-        width, _Open.width = _Open.width, 0 if end else len(text)
+        width, _OPEN["width"] = _OPEN["width"], 0 if end else len(text)
         text = f"\r{text.ljust(width)}"
     print(text, end=end, flush=True)
 
@@ -103,8 +101,8 @@ class ShowProgress(Callback):
 
     def on_exception(self, *_: Any) -> None:
         """End a terminal's progress line, so that the message begins a new one."""
-        if _Open.width:
-            _Open.width = 0
+        if _OPEN["width"]:
+            _OPEN["width"] = 0
             print(flush=True)
 
     def _line(self, text: str) -> None:

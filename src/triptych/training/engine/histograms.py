@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 Histogram = tuple[np.ndarray, np.ndarray]
 """Counts [N] and edges of the bins [N + 1]."""
-
+Histograms = Mapping[str, Histogram]
 BINS = 64
 
 
@@ -50,16 +51,15 @@ class UpdateRecord:
         """
         histograms, before = self._histograms, self._before
         self._histograms, self._before = {}, {}
-        ratios: dict[str, Tensor] = {}
+        ratios: dict[str, float] = {}
         for name, parameter in model.named_parameters():
             if f"gradients/{name}" in histograms:
                 histograms[f"parameters/{name}"] = histogram(parameter)
             if (old := before.get(name)) is not None:
-                change = parameter.float() - old.float()
-                ratios[f"update_ratio/{name}"] = change.norm() / old.float().norm()
-        values = torch.stack(list(ratios.values())).tolist() if ratios else []
-        read = zip(ratios, values, strict=True)
-        return {name: value for name, value in read if math.isfinite(value)}, histograms
+                change = (parameter.float() - old.float()).norm()
+                if math.isfinite(ratio := float(change / old.float().norm())):
+                    ratios[f"update_ratio/{name}"] = ratio
+        return ratios, histograms
 
 
 def histogram(values: Tensor) -> Histogram:
