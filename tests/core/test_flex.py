@@ -165,20 +165,6 @@ def test_a_compiled_model_reads_its_block_mask(graphs: Graphs) -> None:
     assert not any("argsort" in name for names in graphs.operations for name in names)
 
 
-def test_an_old_release_is_named_once_on_a_gpu(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    for release in ("2.7.0", "2.10.1+cu130", "2.6.0"):
-        monkeypatch.setattr(torch, "__version__", release)
-        flex._warn_of_release.cache_clear()
-        for is_cuda in (False, True, True):
-            flex._warn_of_release(is_cuda)
-    assert said(caplog) == [
-        "torch 2.6.0 has known faults in FlexAttention on GPUs; 2.7 or later is better"
-    ]
-    flex._warn_of_release.cache_clear()
-
-
 def test_what_the_kernel_does_not_serve_goes_elsewhere() -> None:
     def served(width: int, dtype: torch.dtype) -> bool:
         return flex_serves(torch.empty(1, 2, 8, width, dtype=dtype))

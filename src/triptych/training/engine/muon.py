@@ -21,10 +21,6 @@ class Muon(AdamW):
 
     needs_blocks: ClassVar[bool] = True
 
-    def missing(self) -> str | None:
-        has_muon = hasattr(torch.optim, "Muon")
-        return None if has_muon else f"torch 2.9 or newer; this is {torch.__version__}"
-
     def build(self, module: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
         hidden = hidden_matrices(module)
         taken = set(hidden)
@@ -50,7 +46,7 @@ class MuonAdamW(torch.optim.Optimizer):
     nearest orthogonal matrix. The factor 0.2 sqrt(larger side) gives updates the size of AdamW's
     (Liu et al. 2025, "Muon is scalable for LLM training", section 2.2). The projection of q, k and
     v is one matrix here. The update is that of torch.optim.Muon, which takes one matrix at a time;
-    here those of one shape are a batch. adam: arguments of AdamW, lr among them. Needs torch 2.9.
+    here those of one shape are a batch. adam: arguments of AdamW, lr among them.
     """
 
     def __init__(

@@ -29,10 +29,6 @@ class OptimizerConfig(Checked, ABC):
     needs_blocks: ClassVar[bool] = False
     """Whether it trains matrices of Transformer blocks, and no model without one."""
 
-    def missing(self) -> str | None:
-        """Return what the optimiser needs and this machine does not have; None for nothing."""
-        return None
-
     @abstractmethod
     def build(self, module: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
         """Return the optimiser of the trainable parameters; the rate is set before every update."""

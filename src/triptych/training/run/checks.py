@@ -106,9 +106,6 @@ def check_settings(config: RunSettings, trainer: dict[str, Any]) -> dict[str, An
             f"optim.schedule is {type(optim.schedule).__name__}, which needs an end: set "
             "trainer.max_steps or trainer.max_epochs"
         )
-    if missing := optim.optimizer.missing():
-        kind = type(optim.optimizer).__name__
-        raise UserError(f"optim.optimizer is {kind}, which needs {missing}")
     patience = run.early_stopping_patience
     if patience is not None and trainer.get("limit_val_batches") == 0:
         raise UserError(

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import cache
 from itertools import count
 from types import FunctionType
 from typing import Any
@@ -34,8 +33,6 @@ MOST_KEPT = 32
 """Block masks, and compiled functions, that a pattern keeps: the last ones made."""
 COMPILER = "inductor"
 """Backend of `torch.compile`."""
-SOUND = (2, 7)
-"""Release of PyTorch before which kernels for CUDA have known faults (issue 146260 of pytorch)."""
 NUMBERS = count()
 
 
@@ -123,7 +120,6 @@ def _by_kernel(pattern: MaskPattern, kind: tuple[Any, ...], arguments: tuple[Any
     # The error has no public name; importing Dynamo takes a second.
     from torch._dynamo.exc import FailOnRecompileLimitHit
 
-    _warn_of_release(arguments[0].is_cuda)
     functions = pattern.kernels.functions
     for _ in range(2):
         if kind not in functions:
@@ -138,15 +134,6 @@ def _by_kernel(pattern: MaskPattern, kind: tuple[Any, ...], arguments: tuple[Any
             )  # fmt: skip
             del functions[kind]
     raise RuntimeError(f"FlexAttention cannot be compiled for {kind}")
-
-
-@cache
-def _warn_of_release(is_cuda: bool) -> None:
-    if is_cuda and tuple(map(int, torch.__version__.split(".")[:2])) < SOUND:
-        LOG.warning(
-            "torch %s has known faults in FlexAttention on GPUs; %d.%d or later is better",
-            *(torch.__version__, *SOUND),
-        )
 
 
 def _compiled() -> Callable[..., Tensor]:
