@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +167,52 @@ def test_two_processes_score_as_one_with_the_same_global_batch(
     positions = [c["loops"]["fit_loop"]["state_dict"]["combined_loader"][0] for c in (kept, alone)]
     assert positions[0]["batches_taken"] == positions[1]["batches_taken"] == 24
     assert positions[0]["plan"] == positions[1]["plan"]
+
+
+SHARDED = ("--trainer.devices", 2, "--trainer.strategy", "fsdp")
+
+
+def assert_same_weights(one: dict[str, Any], other: dict[str, Any]) -> None:
+    """Of two checkpoints: weights, averages and what the optimisers keep."""
+    for part in ("state_dict", "average", "optimizer_states"):
+        mine, its = (dict(named_tensors(content.get(part))) for content in (one, other))
+        assert mine.keys() == its.keys()
+        for name, tensor in mine.items():
+            torch.testing.assert_close(its[name], tensor, rtol=1e-4, atol=1e-5, msg=name)
+
+
+def named_tensors(tree: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(tree, torch.Tensor):
+        yield path, tree
+    elif isinstance(tree, (dict, list, tuple)):
+        for key, part in tree.items() if isinstance(tree, dict) else enumerate(tree):
+            yield from named_tensors(part, f"{path}/{key}")
+
+
+@pytest.mark.parametrize("domain", ["translation", "image", "music"])
+def test_shared_weights_are_those_of_one_process_and_resume_in_any(
+    folder: Callable[..., Folder], domain: str
+) -> None:
+    runs = folder(domain)
+    sizes = ["--data.batch_size", 1] if domain == "music" else []
+    words = [*sizes, "--model.transformer.activation_checkpointing", "true"]
+    # With a small epsilon Adam makes steps of gradients that are zero but for rounding.
+    words += ["--optim.optimizer.epsilon", 1e-3]
+    words += ["--trainer.gradient_clip_val", 0.5, "--trainer.accumulate_grad_batches"]
+    two, one = [*words, 2, "--trainer.val_check_interval", 4], [*words, 4]
+    one += ["--trainer.val_check_interval", 8]
+    runs.run("cut", *two, *SHARDED, "--trainer.max_steps", 3)
+    runs.run_here("one", *one, "--trainer.max_steps", 3)
+    assert_same_weights(runs.last("one"), runs.last("cut"))
+    for mine, its in zip(runs.scores("one"), runs.scores("cut"), strict=True):
+        assert its == pytest.approx(mine, rel=1e-5)
+    for name in ("here", "shared"):
+        shutil.copytree(runs.path / "runs/cut", runs.path / "runs" / name)
+    runs.run_here("one", *one, "--trainer.max_steps", 5, "--resume")
+    runs.run_here("here", *one, "--trainer.max_steps", 5, "--resume")
+    runs.run("shared", *two, *SHARDED, "--trainer.max_steps", 5, "--resume")
+    assert_same_weights(runs.last("one"), runs.last("here"))
+    assert_same_weights(runs.last("one"), runs.last("shared"))
 
 
 @pytest.mark.parametrize("domain", ["translation", "image", "music"])

@@ -22,6 +22,7 @@ from triptych.errors import UserError
 from triptych.files.reading import rank_and_world
 from triptych.training.engine.evaluate import in_double
 from triptych.training.engine.module import TrainingModule
+from triptych.training.run.sharding import ShardedStrategy
 
 
 class GanTrainingModule(TrainingModule):
@@ -60,6 +61,8 @@ class GanTrainingModule(TrainingModule):
 
     def adapt(self, trainer: pl.Trainer) -> None:
         """Take over the clipping of gradients, which Lightning refuses in this mode."""
+        if isinstance(trainer.strategy, ShardedStrategy):
+            raise UserError("the weights of a GAN are not shared; use trainer.strategy ddp")
         if trainer.accumulate_grad_batches != 1:
             raise UserError(
                 "trainer.accumulate_grad_batches must be 1 for a GAN; raise data.batch_size"

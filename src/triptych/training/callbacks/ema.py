@@ -15,6 +15,8 @@ from pytorch_lightning.callbacks import Callback
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
+from triptych.training.engine.optim import sharded_like
+
 AVERAGE = "average"
 """Key of the checkpoint for the training weights and the number of updates."""
 
@@ -52,7 +54,7 @@ class WeightAverage(Callback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.updates, average = self._loaded["updates"], self._loaded["average"]
         self._average = {
-            parameter: average.get(name, parameter.detach()).to(
+            parameter: sharded_like(parameter, average.get(name, parameter.detach())).to(
                 parameter.device, torch.promote_types(parameter.dtype, torch.float32), copy=True
             )
             for name, parameter in pl_module.named_parameters()

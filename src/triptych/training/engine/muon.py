@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from triptych.core.transformer import Block
 from triptych.training.engine.devices import cpu_has_bf16
-from triptych.training.engine.optim import AdamW, decay_groups, trainable
+from triptych.training.engine.optim import AdamW, decay_groups, sharded_like, trainable
 
 
 @dataclass(frozen=True)
@@ -99,12 +100,15 @@ class MuonAdamW(torch.optim.Optimizer):
             # torch._foreach_* has no public name; PyTorch's own optimisers are built on it.
             torch._foreach_lerp_(averages, gradients, 1 - momentum)
             nesterov = torch._foreach_lerp(gradients, averages, momentum)
+            # Every process orthogonalises the whole matrices, of which each may have a part.
+            whole = [part.full_tensor() if isinstance(part, DTensor) else part for part in nesterov]
             updates = orthogonalized(
-                torch.stack(nesterov), group["ns_coefficients"], group["ns_steps"], group["eps"]
-            )
+                torch.stack(whole), group["ns_coefficients"], group["ns_steps"], group["eps"]
+            ).to(matrices[0].dtype)  # [n, A, B]
             torch._foreach_mul_(matrices, 1 - rate * group["weight_decay"])
             alpha = -rate * 0.2 * math.sqrt(max(shape))
-            torch._foreach_add_(matrices, updates.to(matrices[0].dtype).unbind(), alpha=alpha)
+            parts = [sharded_like(*each) for each in zip(matrices, updates.unbind(), strict=True)]
+            torch._foreach_add_(matrices, parts, alpha=alpha)
 
 
 def orthogonalized(

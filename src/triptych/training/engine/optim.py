@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from triptych.types import (
     Checked,
@@ -216,3 +217,14 @@ def gradient_norms(model: nn.Module) -> dict[str, Tensor]:
     norm = nn.utils.get_total_norm
     each = {f"gradient_norm/{name}": norm(part) for name, part in parts.items()}
     return {"train/gradient_norm": norm(every), **each}
+
+
+def sharded_like(weight: Tensor, value: Tensor) -> Tensor:
+    """Return this process's part of a whole tensor of a weight's shape; all of it for a plain one.
+
+    All processes have the same value, so that nothing is sent.
+    """
+    if not isinstance(weight, DTensor) or isinstance(value, DTensor):
+        return value
+    value = value.to(weight.device)
+    return distribute_tensor(value, weight.device_mesh, weight.placements, src_data_rank=None)

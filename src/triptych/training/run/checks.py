@@ -38,6 +38,8 @@ OBJECTS = ("callbacks", "logger", "plugins")
 NOT_OPTIONS = ({*NOT_ALLOWED, "plugins", "model_registry"} - {"overfit_batches"}) & set(PARAMETERS)
 """Arguments that the run sets itself or that a command line cannot express."""
 
+SHARDED = "fsdp"
+"""Value of trainer.strategy for `ShardedStrategy`."""
 _SHARDED = ("fsdp", "deepspeed", "modelparallel")
 """Words in the names of strategies in which no process has the whole model."""
 
@@ -86,7 +88,7 @@ def check_settings(config: RunSettings, trainer: dict[str, Any]) -> dict[str, An
             raise UserError(f"trainer.{name} must be at least {_SMALLEST[name]}, got {value}")
         if name in ("max_steps", "max_epochs", "limit_train_batches") and value == 0:
             raise UserError(f"trainer.{name} is 0; nothing would be trained")
-    check_strategy(trainer.get("strategy") or "auto")
+    check_strategy(config, trainer)
     interval = trainer.get("val_check_interval")
     if isinstance(interval, int | float) and interval <= 0:
         raise UserError(
@@ -121,18 +123,28 @@ def check_settings(config: RunSettings, trainer: dict[str, Any]) -> dict[str, An
     return {**kept, "precision": choose_precision(trainer)}
 
 
-def check_strategy(strategy: Any) -> None:
-    """Raise UserError for a strategy that shares the weights among processes, such as FSDP.
-
-    The optimisers, the clipping, the moving average and the checkpoints need whole weights.
-    """
+def check_strategy(config: RunSettings, trainer: dict[str, Any]) -> None:
+    """Raise UserError for a strategy that shares the weights otherwise than `ShardedStrategy`."""
+    strategy = trainer.get("strategy") or "auto"
     name = strategy if isinstance(strategy, str) else type(strategy).__name__
-    if any(word in name.lower() for word in _SHARDED):
+    if name != SHARDED and any(word in name.lower() for word in _SHARDED):
         raise UserError(
-            f"trainer.strategy is {name}, but every process needs the whole model here; use ddp "
-            "(for less memory: model.transformer.activation_checkpointing, a smaller batch with "
-            "trainer.accumulate_grad_batches)"
+            f"trainer.strategy is {name}; to share the weights among the processes use "
+            f"{SHARDED}, which is PyTorch's FSDP2"
         )
+    if name == SHARDED:
+        run, precision = config.run, str(trainer.get("precision"))
+        for setting, value in (
+            ("run.compute.compile", run.compute.compile),
+            ("run.log.histograms", run.log.histograms),
+            ("run.start.freeze_word_vectors", run.start.freeze_word_vectors),
+            ("trainer.precision", precision if precision.startswith("16") else None),
+        ):
+            if value:
+                raise UserError(
+                    f"{setting} is {value}, which needs whole weights; trainer.strategy {SHARDED} "
+                    "shares them among the processes"
+                )
 
 
 @functools.cache
@@ -154,7 +166,7 @@ def build_trainer(config: RunSettings, trainer: dict[str, Any], keep: Checkpoint
     """Return Lightning's Trainer of a run; UserError as `check_settings`, or for its refusals."""
     arguments = check_settings(config, trainer)
     folder = config.run.folder
-    own = {
+    own: dict[str, Any] = {
         "profiler": profiler_of(arguments.get("profiler"), folder),
         "callbacks": [keep, *_listed(trainer.get("callbacks"))],
         "logger": _listed(trainer.get("logger")),
@@ -165,6 +177,10 @@ def build_trainer(config: RunSettings, trainer: dict[str, Any], keep: Checkpoint
     }
     if config.run.deterministic:
         own["deterministic"] = True
+    if arguments.get("strategy") == SHARDED:
+        from triptych.training.run.sharding import ShardedStrategy
+
+        own["strategy"] = ShardedStrategy()
     try:
         built = pl.Trainer(**{**arguments, **own})
     except _REFUSALS as error:

@@ -27,7 +27,7 @@ from triptych.training.finetune.initial import find_start, initialize_from, star
 from triptych.training.lightning_fixes import Patience, quiet_lightning, start_processes
 from triptych.training.loggers import CsvMetrics, open_tensorboard
 from triptych.training.run.checkpoint import code_commit, versions
-from triptych.training.run.checks import build_trainer, check_batches
+from triptych.training.run.checks import SHARDED, build_trainer, check_batches
 from triptych.training.run.processes import (
     Prepare,
     decided_by_rank_0,
@@ -85,6 +85,10 @@ def train(
     task.metadata["trainer"] = json.loads(json.dumps(trainer, default=str))
     stop = StopOnSignal(task)
     callbacks: list[Callback] = [stop]
+    if trainer.get("strategy") == SHARDED:
+        from triptych.training.run.sharding import WholeForValidation
+
+        callbacks.insert(0, WholeForValidation())
     if task.optim.ema_decay:
         callbacks.append(WeightAverage(task.optim.ema_decay))
     if (patience := run.early_stopping_patience) is not None:
