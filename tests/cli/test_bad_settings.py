@@ -16,8 +16,8 @@ from triptych.domains.image.config import Config
 from triptych.errors import UserError
 from triptych.training.callbacks.checkpointing import KeepCheckpoints
 from triptych.training.run import trainer as run_module
-from triptych.training.run.checks import build_trainer
-from triptych.training.run.settings import RunSettings
+from triptych.training.run.checks import build_trainer, check_settings
+from triptych.training.run.settings import ComputeConfig, LogConfig, RunConfig, RunSettings
 
 
 def probe(**trainer: Any) -> Any:
@@ -153,13 +153,28 @@ def test_copies_of_the_process_do_not_train() -> None:
 
 
 @pytest.mark.parametrize(
-    "strategy",
-    ["fsdp", "deepspeed_stage_3", strategies.FSDPStrategy(), strategies.ModelParallelStrategy()],
+    "strategy", ["deepspeed_stage_3", strategies.FSDPStrategy(), strategies.ModelParallelStrategy()]
 )
-def test_strategies_without_the_whole_model_are_refused(strategy: Any) -> None:
+def test_other_ways_to_share_the_weights_are_refused(strategy: Any) -> None:
     name = strategy if isinstance(strategy, str) else type(strategy).__name__
-    with pytest.raises(UserError, match=f"trainer.strategy is {name}, [^\n]*; use ddp"):
+    with pytest.raises(UserError, match=f"trainer.strategy is {name}; [^\n]* use fsdp"):
         probe(devices=2, strategy=strategy)
+
+
+@pytest.mark.parametrize(
+    ("run", "trainer", "says"),
+    [
+        ({"compute": ComputeConfig(compile=True)}, {}, "run.compute.compile is True"),
+        ({"log": LogConfig(histograms=5, tensorboard=True)}, {}, "run.log.histograms is 5"),
+        ({}, {"precision": "16-true"}, "trainer.precision is 16-true"),
+    ],
+)
+def test_what_needs_whole_weights_is_refused_with_shared_ones(
+    run: dict[str, Any], trainer: dict[str, Any], says: str
+) -> None:
+    config = RunSettings(None, None, run=RunConfig(**run))
+    with pytest.raises(UserError, match=says):
+        check_settings(config, {"max_steps": 1, "strategy": "fsdp", **trainer})
 
 
 @pytest.mark.parametrize("strategy", ["ddp_find_unused_parameters_true", strategies.DDPStrategy()])

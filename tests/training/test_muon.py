@@ -12,11 +12,8 @@ from triptych.core.attention.full import Full
 from triptych.core.layers import GELU
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.transformer import TransformerConfig
-from triptych.errors import UserError
 from triptych.training.engine import muon as own_muon
 from triptych.training.engine.muon import Muon, hidden_matrices, orthogonalized
-from triptych.training.run.checks import check_settings
-from triptych.training.run.settings import OptimConfig, RunSettings
 
 RATE = 0.01
 SETTINGS = Muon(weight_decay=0.5)
@@ -151,9 +148,3 @@ def test_the_closures_loss_comes_back_with_gradients_on() -> None:
     optimizer = SETTINGS.build(model, RATE)
     assert float(optimizer.step(closure)) == pytest.approx(before)
     assert float(closure()) < before
-
-
-def test_an_old_torch_is_named_before_the_data_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(torch.optim, "Muon")
-    with pytest.raises(UserError, match=r"torch 2\.9 or newer"):
-        check_settings(RunSettings(None, None, optim=OptimConfig(SETTINGS)), {"max_steps": 1})

@@ -354,7 +354,7 @@ def test_two_processes_descend_the_losses_of_all_of_their_images(
 
 def test_fp16_is_refused(tmp_path: Path) -> None:
     task, _, _ = prepare(settings(tmp_path))
-    half = SimpleNamespace(precision="16-mixed", accumulate_grad_batches=1)
+    half = SimpleNamespace(precision="16-mixed", accumulate_grad_batches=1, strategy=None)
     with pytest.raises(UserError, match="precision 16"):
         task.adapt(half)  # type: ignore[arg-type]
 
