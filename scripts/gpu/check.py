@@ -47,8 +47,8 @@ SECTIONS = {
         "compiled training, also with checkpointing, learns as eager training does",
     ),
     "ddp": (
-        "gpu.runs.one_process_of_ddp", "DDP of one process",
-        "DDP trains the same weights, also compiled, with checkpointing and adapters",
+        "gpu.runs.one_process_of_ddp", "DDP and FSDP of one process",
+        "both train the same weights, DDP also compiled, with checkpointing and adapters",
     ),
     "lightning": (
         "gpu.runs.through_lightning", "Lightning beside a plain loop",

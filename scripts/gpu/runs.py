@@ -216,7 +216,7 @@ def compiled(setting: Setting) -> Iterator[Row]:
 
 
 def one_process_of_ddp(setting: Setting) -> Iterator[Row]:
-    """DDP of one process with compiled training, checkpointing and low-rank adapters."""
+    """DDP and FSDP of one process; DDP compiled, with checkpointing and low-rank adapters."""
     steps = 2 if setting.tiny else 20
     ddp = ("--trainer.strategy", "ddp", "--trainer.devices", "1")
     with Workplace.of(setting) as place:
@@ -224,6 +224,9 @@ def one_process_of_ddp(setting: Setting) -> Iterator[Row]:
         both = place.train("ddp", LOCAL, steps, *ddp)
         apart = largest_difference(alone, both)
         yield {"case": "DDP of one", "weights apart": apart, "passed": apart <= 1e-3}
+        parts = place.train("fsdp", LOCAL, steps, "--trainer.strategy", "fsdp", *ddp[2:])
+        apart = largest_difference(alone, parts)
+        yield {"case": "FSDP of one", "weights apart": apart, "passed": apart <= 1e-3}
         if setting.tiny:
             return
         for name, words in {
