@@ -123,9 +123,9 @@ def test_parquet_and_zstd_name_the_extra(tmp_path: Path, monkeypatch: pytest.Mon
 def test_parquet_and_zstd(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     parquet, zstandard = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("zstandard")
-    parquet.write_table(
-        pyarrow.Table.from_pylist([{"translation": x} for x in OBJECTS]), tmp_path / "a.parquet"
-    )
+    pair = pyarrow.struct([(side, pyarrow.string()) for side in OBJECTS[0]])  # in this order
+    table = pyarrow.table({"translation": pyarrow.array(OBJECTS, pair)})
+    parquet.write_table(table, tmp_path / "a.parquet")
     assert [row.cells for row in read_table(tmp_path / "a.parquet")] == READ
     (tmp_path / "a.txt").write_bytes(zstandard.compress("\n".join(LINES).encode()))
     assert read_lines(tmp_path / "a.txt") == LINES
