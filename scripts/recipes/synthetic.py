@@ -24,7 +24,7 @@ from triptych.domains.base import Translation
 from triptych.domains.options import SamplingOptions
 from triptych.domains.translation.domain import SearchOptions, TranslationRequest
 from triptych.domains.translation.inference import TranslationModel
-from triptych.domains.translation.model import primary_subtag
+from triptych.domains.translation.lines import primary_subtag
 from triptych.domains.translation.sources import Corpus, Pair
 from triptych.errors import UserError
 from triptych.files.lines import read_lines

@@ -19,8 +19,9 @@ from triptych.domains.translation import inference
 from triptych.domains.translation import search as searching
 from triptych.domains.translation.data import EncodedPairs
 from triptych.domains.translation.inference import TranslationModel
+from triptych.domains.translation.lines import one_line
 from triptych.domains.translation.model import END, START
-from triptych.domains.translation.search import FORBIDDEN, one_line, plan_rows
+from triptych.domains.translation.search import FORBIDDEN, plan_rows
 from triptych.domains.translation.sources import ParallelText
 from triptych.domains.translation.task import TranslationTrainingModule
 from triptych.errors import UserError

@@ -11,8 +11,9 @@ import pytest
 from triptych.decoding.constraints import BEGIN
 from triptych.domains.translation.domain import TranslationRequest
 from triptych.domains.translation.inference import TranslationModel
+from triptych.domains.translation.lines import split_long
 from triptych.domains.translation.model import SPECIALS
-from triptych.domains.translation.search import TokenConstraints, split_long
+from triptych.domains.translation.search import TokenConstraints
 from triptych.domains.translation.task import TranslationTrainingModule
 from triptych.errors import UserError
 from triptych.text.byte_level import BytePairs

@@ -29,23 +29,16 @@ from triptych.domains.translation.domain import (
     TranslationScoreRequest,
 )
 from triptych.domains.translation.kept import translate_kept
+from triptych.domains.translation.lines import NO_SPACES, one_line, primary_subtag, split_long
 from triptych.domains.translation.model import (
     END,
     SPECIALS,
     START,
     Tokenizers,
     TranslationSettings,
-    primary_subtag,
 )
 from triptych.domains.translation.quality import N_USUAL, table
-from triptych.domains.translation.search import (
-    NO_SPACES,
-    TokenConstraints,
-    one_line,
-    sample_sources,
-    search_sources,
-    split_long,
-)
+from triptych.domains.translation.search import TokenConstraints, sample_sources, search_sources
 from triptych.errors import UserError
 from triptych.files.lines import read_input_lines
 from triptych.files.results import OutputFolder, json_bytes

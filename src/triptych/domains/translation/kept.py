@@ -17,7 +17,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from triptych.domains.translation import render
-from triptych.domains.translation.search import SENTENCE_END, one_line
+from triptych.domains.translation.lines import SENTENCE_END, one_line
 from triptych.errors import UserError
 from triptych.text.tokenizer import in_usual_case
 

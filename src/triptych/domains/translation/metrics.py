@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from triptych.domains.translation.model import primary_subtag
+from triptych.domains.translation.lines import primary_subtag
 from triptych.errors import UserError
 from triptych.text.tokenizer import PAD
 from triptych.training.engine.evaluate import in_double

@@ -26,11 +26,6 @@ SPECIALS = ("<pad>", "<s>", "</s>")
 N_SPECIALS = len(SPECIALS)
 
 
-def primary_subtag(language: str) -> str:
-    """Return the language of a code without country or script: pt of pt-BR, zh of zh_Hant."""
-    return language.lower().replace("_", "-").split("-")[0]
-
-
 class Tokenizers:
     """Tokenizers of source and target: the same object if the vocabulary is shared."""
 

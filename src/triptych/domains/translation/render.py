@@ -19,8 +19,8 @@ from torch import Tensor
 from triptych.core.models.encoder_decoder import SequenceToSequence
 from triptych.core.universal import capture_halting, steps_of
 from triptych.decoding.beams import Hypothesis
+from triptych.domains.translation.lines import one_line
 from triptych.domains.translation.model import END, START, Tokenizers
-from triptych.domains.translation.search import one_line
 from triptych.files.drawing import GREY, cell_grid, fonts_of_every_script, new_figure, png
 from triptych.text.tokenizer import TextTokenizer
 from triptych.training.engine.devices import device_of, scoring

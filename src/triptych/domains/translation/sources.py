@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from triptych.domains.translation.model import primary_subtag
+from triptych.domains.translation.lines import primary_subtag
 from triptych.errors import UserError
 from triptych.files.lines import read_lines
 from triptych.text.files import Source, TextFilesOfSplits
