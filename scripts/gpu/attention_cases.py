@@ -13,6 +13,7 @@ import torch
 import triptych.core.attention as package
 from triptych.core.attention.compressed import Compressed
 from triptych.core.attention.full import Full
+from triptych.core.attention.grouped import GroupedQueries
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.mask import MaskPattern
@@ -53,6 +54,11 @@ BORDERS: dict[type, list[Example]] = {
         Example(Compressed(stride=12), (13,)),  # one block
     ],
     Full: [Example(Full(), (13,)), Example(Full(), (13,), causal=False)],
+    GroupedQueries: [
+        Example(GroupedQueries(), (13,)),
+        Example(GroupedQueries(window=4), (15,)),
+        Example(GroupedQueries(), (13,), causal=False),
+    ],
     Local1D: [
         Example(Local1D(block=4, memory=4), (16,)),
         Example(Local1D(block=4, memory=6), (15,)),  # neither divides the length
@@ -101,6 +107,21 @@ def all_examples() -> list[Example]:
         for variant in concrete_subclasses(AttentionConfig)
         if variant.__module__.startswith(package.__name__) or variant in BORDERS
         for example in BORDERS.get(variant) or [Example(variant(), (13,))]
+    ]
+
+
+def examples_of(module: str) -> list[Example]:
+    """Examples of the variants that a module outside the package defines, by default settings."""
+    found = vars(importlib.import_module(module)).values()
+    variants = [
+        kind for kind in found
+        if isinstance(kind, type) and issubclass(kind, AttentionConfig)
+        and kind.__module__ == module and not kind.__abstractmethods__
+    ]  # fmt: skip
+    return [
+        Example(kind(), (13,), causal)
+        for kind in variants
+        for causal in ((True,) if kind.causal_only else (True, False))
     ]
 
 

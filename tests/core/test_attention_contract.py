@@ -1,27 +1,29 @@
 """The laws that every attention variant obeys, in double precision, at every position.
 
-A variant takes part by standing in core/attention; `BORDERS` say on which sizes.
+A variant takes part by standing in core/attention; `BORDERS` say on which sizes. The ideas of
+`own_attention` take part, and those of a module that the variable ATTENTION names.
 """
 
 from __future__ import annotations
 
+import os
 import pkgutil
 
 import pytest
 import torch
 from gpu.attention_cases import (
-    CAUSAL,
-    EXAMPLES,
     Example,
     WithRotary,
     build,
     context,
+    examples_of,
     inputs,
     length_of,
     name,
     step,
 )
 
+from gpu import attention_cases
 from triptych.core import attention
 from triptych.core.attention.full import Full
 from triptych.core.attention.multihead import AttentionConfig, MultiHeadAttention
@@ -31,6 +33,9 @@ from triptych.core.transformer import TransformerConfig
 EXACT = {"rtol": 0.0, "atol": 1e-12}
 PARTS = {"backends", "cross", "mask", "multihead", "relative_bias"}
 """Modules of core/attention that hold no variant."""
+OWN = ["own_attention", *filter(None, [os.environ.get("ATTENTION")])]
+EXAMPLES = [*attention_cases.EXAMPLES, *(e for module in OWN for e in examples_of(module))]
+CAUSAL = [example for example in EXAMPLES if example.causal]
 every_example = pytest.mark.parametrize("example", EXAMPLES, ids=name)
 every_causal_example = pytest.mark.parametrize("example", CAUSAL, ids=name)
 

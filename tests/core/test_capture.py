@@ -27,7 +27,7 @@ def test_the_weights_times_the_values_are_the_reference(example: Example, padded
     now = context(x, padding if padded else None)
     weights = layer.weights(x, now)
     if not isinstance(layer, CompressedAttention):  # which reads values of blocks
-        values = layer._heads(x, layer.shared_context(x, now).rotation)[2]  # [B, H, L, E]
+        values = layer.heads(x, layer.shared_context(x, now).rotation)[2]  # [B, H, L, E]
         merged = layer.out_proj((weights @ values).transpose(1, 2).flatten(2))
         torch.testing.assert_close(merged, layer.reference(x, now), **EXACT)
 

@@ -32,7 +32,7 @@ def layer_with(stride: int) -> CompressedAttention:
 
 def by_loops(layer: CompressedAttention, x: Tensor) -> Tensor:
     """One query of one head after another; blocks by their sums of products."""
-    q, k, v = layer._heads(x, None)
+    q, k, v = layer.heads(x, None)
     stride, length = layer.stride, x.shape[1]
 
     def block(convolution: BlockConvolution, x: Tensor, h: int, n: int) -> Tensor:

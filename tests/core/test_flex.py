@@ -11,7 +11,17 @@ from typing import Any
 
 import pytest
 import torch
-from gpu.attention_cases import EXAMPLES, Example, build, context, inputs, layer_of, length_of, name
+from gpu.attention_cases import (
+    EXAMPLES,
+    Example,
+    build,
+    context,
+    examples_of,
+    inputs,
+    layer_of,
+    length_of,
+    name,
+)
 from gpu.fake_cuda import fake_cuda
 
 from triptych.core.attention.backends import dispatch, flex
@@ -21,10 +31,14 @@ from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.mask import MaskPattern, SlidingWindow
 from triptych.core.attention.multihead import MultiHeadAttention
 
-SERVED = [each for each in EXAMPLES if type(build(each)).forward is MultiHeadAttention.forward]
+SERVED = [
+    each
+    for each in [*EXAMPLES, *examples_of("own_attention")]
+    if type(layer := build(each)).forward is MultiHeadAttention.forward and not layer.by_definition
+]
 """Examples whose layers leave the choice of the backend to `dispatch.attend`."""
-QUICK = ("Local1D(block=4, memory=6)-15", "WithRotary(inner=PitchTime(")
-"""Beginnings of the names of two examples that also run among the fast tests."""
+QUICK = ("Local1D(block=4, memory=6)-15", "WithRotary(inner=PitchTime(", "T5Buckets")
+"""Beginnings of the names of examples that also run among the fast tests."""
 
 
 class Graphs:
@@ -64,15 +78,18 @@ def test_the_pattern_and_its_scores_are_those_of_the_reference(
     padding = torch.zeros(2, length_of(example), dtype=torch.bool)
     padding[1, -3:] = True
     now = layer.shared_context(x, context(x, padding))
+    q, k, v = layer.heads(x, now.rotation)
     y = attend_by_flex(
         layer.mask_pattern,
         layer.bias,
-        *layer._heads(x, now.rotation),
+        q,
+        layer.for_queries(k),
+        layer.for_queries(v),
         token_classes=now.token_classes,
         real=~padding,
     )
     assert graphs.count == 1
-    torch.testing.assert_close(layer._merge(y), layer.reference(x, now), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(layer.merge(y), layer.reference(x, now), rtol=1e-4, atol=1e-5)
 
 
 def attend_to_random(layer: MultiHeadAttention, batch: int, length: int, **options: Any) -> None:

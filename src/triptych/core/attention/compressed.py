@@ -110,16 +110,16 @@ class CompressedAttention(MultiHeadAttention):
     ) -> Tensor:
         q, k, v, key_blocks, value_blocks = self._keys_and_blocks(x, context.real)
         if cache is not None:
-            self._fill(cache, k, v, context)
+            self.fill(cache, k, v, context)
             cache["key_blocks"][:, :, : key_blocks.shape[2]] = key_blocks
             cache["value_blocks"][:, :, : value_blocks.shape[2]] = value_blocks
-        return self._merge(self._attend_in_tiles(q, k, v, (key_blocks, value_blocks), context.real))
+        return self.merge(self._attend_in_tiles(q, k, v, (key_blocks, value_blocks), context.real))
 
     def reference(self, x: Tensor, context: ForwardContext = NO_CONTEXT) -> Tensor:
         """All queries over all keys and all blocks, [L, N + L], under a mask."""
         q, k, v, key_blocks, value_blocks = self._keys_and_blocks(x, context.real)
         weights = self._all_weights(q, torch.cat([key_blocks, k], dim=2), context.real)
-        return self._merge(weights @ torch.cat([value_blocks, v], dim=2))
+        return self.merge(weights @ torch.cat([value_blocks, v], dim=2))
 
     def weights(self, x: Tensor, context: ForwardContext = NO_CONTEXT) -> Tensor:
         """Attention weights by position; those of a block are divided evenly: [B, H, L, L]."""
@@ -156,7 +156,7 @@ class CompressedAttention(MultiHeadAttention):
 
     def step(self, x: Tensor, cache: LayerCache, context: StepContext) -> Tensor:
         dtype, positions = cache["key"].dtype, context.positions
-        q, k, v = (part.to(dtype) for part in self._heads(x, None))  # [B, H, P, E]
+        q, k, v = (part.to(dtype) for part in self.heads(x, None))  # [B, H, P, E]
         # The blocks that the positions enter. An incomplete one is hidden, and is computed again
         # at its last position.
         n_entered = self._n_blocks(len(positions))
@@ -174,7 +174,7 @@ class CompressedAttention(MultiHeadAttention):
         keys = written("key", k, self.compress_keys)
         values = written("value", v, self.compress_values)
         y = F.scaled_dot_product_attention(q, keys, values, attn_mask=context.mask)  # [B, H, P, E]
-        return self._merge(y.to(x.dtype))
+        return self.merge(y.to(x.dtype))
 
     def _n_blocks(self, length: int) -> int:
         """Blocks that `length` positions may enter, from any first position on, see `step`."""
@@ -184,7 +184,7 @@ class CompressedAttention(MultiHeadAttention):
         self, x: Tensor, real: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """q, k, v [B, H, L, E]; keys and values of blocks [B, H, N, E], padding zero in them."""
-        q, k, v = self._heads(x, None)
+        q, k, v = self.heads(x, None)
         complete = x.shape[1] // self.stride * self.stride
         read_k, read_v = k[:, :, :complete], v[:, :, :complete]
         if real is not None:

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from triptych.core.attention.backends.dispatch import attend, attention_weights
 from triptych.core.attention.mask import MaskPattern
-from triptych.core.attention.relative_bias import RelativeBias, TokenBias
+from triptych.core.attention.relative_bias import RelativeBias, ScalarBias, TokenBias
 from triptych.core.positions import GenerationOrder, RotaryEmbedding, raster
 from triptych.core.state import NO_CONTEXT, ForwardContext, LayerCache, StepContext
 from triptych.types import Checked
@@ -28,6 +28,7 @@ class MultiHeadAttention(nn.Module):
 
     One class trains and decodes: stepping t = 0..L-1 gives exactly `forward(x)[:, t]`, and so does
     `forward` of the first P positions into a cache and then steps. `reference` is the definition.
+    A subclass may replace `project`, `pair_weights`, `example_mask` and `merge`.
 
     pattern: which keys a query sees. bias: added to the logits. dropout: share of the attention
     weights that training drops. rotary: rotates queries and keys by their positions.
@@ -45,7 +46,7 @@ class MultiHeadAttention(nn.Module):
         rotary: RotaryEmbedding | None = None,
     ) -> None:
         super().__init__()
-        self.n_heads = n_heads
+        self.n_heads = self.n_key_heads = n_heads
         self.d_head = head_width(d_model, n_heads)
         self.mask_pattern = pattern
         self.bias = bias
@@ -68,35 +69,75 @@ class MultiHeadAttention(nn.Module):
         ValueError. A query without a visible key gets zeros from the attention, never NaN.
         """
         context = self.shared_context(x, context)
-        q, k, v = self._heads(x, context.rotation)
+        q, k, v = self.heads(x, context.rotation)
         if cache is not None:
-            self._fill(cache, k, v, context)
+            self.fill(cache, k, v, context)
         dropout = self.dropout if self.training else 0.0
+        if self.by_definition:
+            weights = F.dropout(self._weights(q, k, context), dropout)  # [B, H, L, L]
+            return self.merge(weights @ self.for_queries(v))
         tokens, real = context.token_classes, context.real
+        k, v = self.for_queries(k), self.for_queries(v)
         y = attend(
             self.mask_pattern, self.bias, q, k, v, token_classes=tokens, real=real, dropout=dropout
         )
-        return self._merge(y)
+        return self.merge(y)
 
     def reference(self, x: Tensor, context: ForwardContext = NO_CONTEXT) -> Tensor:
         """The same as `forward` without dropout, computed slowly from the definition."""
-        _, _, v = self._heads(x, self.shared_context(x, context).rotation)
-        return self._merge(self.weights(x, context) @ v)
+        _, _, v = self.heads(x, self.shared_context(x, context).rotation)
+        return self.merge(self.weights(x, context) @ self.for_queries(v))
 
     def weights(self, x: Tensor, context: ForwardContext = NO_CONTEXT) -> Tensor:
         """Weights by the definition, without dropout, of sum 1 or 0: [B, L, D] -> [B, H, L, L]."""
         context = self.shared_context(x, context)
-        positions = torch.arange(x.shape[1], device=x.device)  # [L]
+        q, k, _ = self.heads(x, context.rotation)
+        return self._weights(q, k, context)
+
+    def _weights(self, q: Tensor, k: Tensor, context: ForwardContext) -> Tensor:
+        positions = torch.arange(q.shape[2], device=q.device)  # [L]
         query, key = positions.unsqueeze(1), positions.unsqueeze(0)  # [L, 1], [1, L]
-        q, k, _ = self._heads(x, context.rotation)
-        mask = self.mask_pattern.visible(query, key)  # [L, L]
+        mask = self.example_mask(context)  # [B, 1, L, L]
+        if mask is None:
+            mask = self.mask_pattern.visible(query, key)  # [L, L]
         if context.real is not None:
             mask = mask & context.real[:, None, None, :]  # [B, 1, L, L]
         bias = None
         if self.bias is not None:
             classes = [] if context.token_classes is None else [context.token_classes] * 2
             bias = self.bias(q, self.bias.index(query, key), *classes)  # [B, H, L, L]
+        return self.pair_weights(q, self.for_queries(k), mask, bias)
+
+    def pair_weights(self, q: Tensor, k: Tensor, mask: Tensor, bias: Tensor | None) -> Tensor:
+        """Weights of keys for queries: q [B, H, Q, E], k [B, H, K, E] -> [B, H, Q, K].
+
+        mask: bool, True where the key is visible; bias: before the scaling, or None; both
+        broadcast. Zero where no key is visible. A layer that replaces this method, or
+        `example_mask`, computes its weights by it and holds all pairs of positions in memory: the
+        other backends know softmax alone.
+        """
         return attention_weights(q, k, mask, bias)
+
+    def example_mask(self, context: ForwardContext) -> Tensor | None:
+        """Pairs that each example sees in place of the pattern's, in passes over a whole sequence.
+
+        Bool [B, 1, L, L]; None for the pattern. Steps follow the pattern, so a key that a query
+        sees after it must belong to the prefix that is read at once.
+        """
+        return None
+
+    @property
+    def by_definition(self) -> bool:
+        """Whether a subclass computes the weights of pairs by a rule of its own."""
+        return any(
+            getattr(type(self), name) is not getattr(MultiHeadAttention, name)
+            for name in ("pair_weights", "example_mask")
+        )
+
+    def for_queries(self, x: Tensor) -> Tensor:
+        """Keys or values for each head of queries: [B, G, K, E] -> [B, H, K, E]."""
+        shared = self.n_heads // x.shape[1]
+        return x if shared == 1 else x.repeat_interleave(shared, 1)
 
     def shared_context(self, x: Tensor, context: ForwardContext) -> ForwardContext:
         """The context of a pass over x [B, L, D] with everything that all layers of a stack share.
@@ -119,7 +160,7 @@ class MultiHeadAttention(nn.Module):
         dtype, device = self.placeholder.dtype, self.placeholder.device
         if dtype == torch.bfloat16 and device.type == "cpu":
             dtype = torch.float32
-        size = (batch, self.n_heads, n_slots, self.d_head)
+        size = (batch, self.n_key_heads, n_slots, self.d_head)
         cache = {name: torch.zeros(size, dtype=dtype, device=device) for name in ("key", "value")}
         if self.uses_token_ids:
             cache["token_class"] = torch.zeros(batch, n_slots, dtype=torch.int64, device=device)
@@ -162,28 +203,39 @@ class MultiHeadAttention(nn.Module):
         P above 1, or a position that was already read, is allowed only within the lookahead.
         """
         dtype = cache["key"].dtype
-        q, k, v = (part.to(dtype) for part in self._heads(x, context.rotation))  # [B, H, P, E]
+        q, k, v = (part.to(dtype) for part in self.heads(x, context.rotation))  # [B, H, P, E]
         keys = cache["key"].index_copy_(2, context.slots, k)  # [B, H, S, E]
         values = cache["value"].index_copy_(2, context.slots, v)  # [B, H, S, E]
         mask = context.mask  # [P, S]
+        bias = None
         if self.bias is not None:
             classes = []
             if (own := self.token_classes(context)) is not None:
                 classes = [own, cache["token_class"].index_copy_(1, context.slots, own)]  # [B, S]
             bias = self.bias(q, context.relative_index, *classes)  # [B, H, P, S]
             mask = mask.add(bias, alpha=self.d_head**-0.5)
-        y = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)  # [B, H, P, E]
-        return self._merge(y.to(x.dtype))
+        if self.by_definition:
+            weights = self.pair_weights(q, self.for_queries(keys), mask > -torch.inf, bias)
+            return self.merge((weights @ self.for_queries(values)).to(x.dtype))
+        grouped = self.n_key_heads != self.n_heads
+        y = F.scaled_dot_product_attention(
+            q, keys, values, attn_mask=mask, enable_gqa=grouped
+        )  # [B, H, P, E]
+        return self.merge(y.to(x.dtype))
 
-    def _heads(self, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values 3 x [B, H, L, E] of x [B, L, D]; rotation: [2, L, E] or None."""
+    def heads(self, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, rotated: x [B, L, D], rotation [2, L, E] or None."""
+        q, k, v = self.project(x)
+        if self.rotary is not None:
+            q, k = self.rotary(q, rotation), self.rotary(k, rotation)
+        return q, k, v
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries [B, H, L, E], keys and values [B, G, L, E] of x [B, L, D]; G is n_key_heads."""
         heads = rearrange(
             self.qkv_proj(x), "b l (three h e) -> three b h l e", three=3, h=self.n_heads
         )  # [3, B, H, L, E]
-        q, k, v = heads.unbind(0)
-        if self.rotary is not None:
-            q, k = self.rotary(heads[:2], rotation).unbind(0)
-        return q, k, v
+        return heads[0], heads[1], heads[2]
 
     def token_classes(self, context: ForwardContext | StepContext) -> Tensor | None:
         """Classes of the tokens that the bias reads, int64 [B, L]; None for a bias without them."""
@@ -195,7 +247,7 @@ class MultiHeadAttention(nn.Module):
             return context.token_classes
         return self.bias.token_classes(context.token_ids)
 
-    def _fill(self, cache: LayerCache, k: Tensor, v: Tensor, context: ForwardContext) -> None:
+    def fill(self, cache: LayerCache, k: Tensor, v: Tensor, context: ForwardContext) -> None:
         """Write the keys and values [B, H, L, E] of positions 0..L-1 into the cache."""
         if context.real is not None:
             raise ValueError("prefill does not support padding: all prefixes have one length")
@@ -211,7 +263,7 @@ class MultiHeadAttention(nn.Module):
         if context.token_classes is not None:
             cache["token_class"].copy_(context.token_classes.index_select(1, last))
 
-    def _merge(self, y: Tensor) -> Tensor:
+    def merge(self, y: Tensor) -> Tensor:
         """Join the heads and project: [B, H, L, E] -> [B, L, D]."""
         merged: Tensor = self.out_proj(rearrange(y, "b h l e -> b l (h e)"))
         return merged
@@ -230,6 +282,8 @@ class AttentionConfig(Checked, ABC):
 
     causal_only: ClassVar[bool] = False
     """Whether an encoder, which reads in both directions, cannot use the variant."""
+    layer_class: ClassVar[type[MultiHeadAttention]] = MultiHeadAttention
+    """Attention that `build` makes."""
 
     @abstractmethod
     def mask_pattern(self, shape: tuple[int, ...], causal: bool) -> MaskPattern:
@@ -257,10 +311,10 @@ class AttentionConfig(Checked, ABC):
         Raises ValueError for rotary positions with a relative bias: it would read rotated queries.
         """
         bias = self.relative_bias(n_heads, head_width(d_model, n_heads), pattern.causal)
-        if rotary is not None and bias is not None:
+        if rotary is not None and bias is not None and not isinstance(bias, ScalarBias):
             name = type(self).__name__
             raise ValueError(f"{name} attention cannot be combined with rotary positions")
-        return MultiHeadAttention(d_model, n_heads, pattern, bias, dropout=dropout, rotary=rotary)
+        return self.layer_class(d_model, n_heads, pattern, bias, dropout=dropout, rotary=rotary)
 
     def order_of(self, shape: tuple[int, ...]) -> GenerationOrder:
         """Order of generation of this variant on a grid of this shape."""

@@ -61,6 +61,55 @@ class RelativeBias(nn.Module, ABC):
         return rearrange(vectors, "t n (h e) -> h t n e", h=first.shape[0])
 
 
+class ScalarBias(RelativeBias):
+    """Added to q k^T / sqrt(E): a number for each head and pair of positions, by `value`.
+
+    It depends on positions through their difference and the query's position modulo `period`.
+    """
+
+    def __init__(self, n_heads: int) -> None:
+        super().__init__()
+        heads = torch.arange(n_heads).view(n_heads, 1, 1)
+        self.register_buffer("heads", heads, persistent=False)
+
+    heads: Tensor
+
+    @abstractmethod
+    def value(self, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        """Number of each head and pair of positions, int64 tensors that broadcast.
+
+        Usable in the score_mod of FlexAttention; finite for pairs that no query sees, too.
+        """
+
+    def tables(self) -> tuple[nn.Parameter, ...]:
+        return ()
+
+    def index(self, query: Tensor, key: Tensor) -> tuple[Tensor, ...]:
+        both: tuple[Tensor, ...] = torch.broadcast_tensors(query, key)
+        return both
+
+    def forward(self, q: Tensor, index: tuple[Tensor, ...]) -> Tensor:
+        values: Tensor = self.value(self.heads, *index)  # [H, Q, K]
+        scaled: Tensor = values * q.shape[-1] ** 0.5
+        return scaled
+
+    def logits(self, q: Tensor) -> tuple[Tensor, ...]:
+        return ()
+
+    def vectors(self, farthest: int, nearest: int) -> Tensor:
+        """As in `RelativeBias`, of the one feature that `with_constant` puts first."""
+        distance = torch.arange(farthest, nearest - 1, -1, device=self.heads.device)  # [n]
+        query = torch.arange(self.period, device=distance.device).unsqueeze(1)  # [T, 1]
+        values = self.value(self.heads, query, query - distance)  # broadcasts to [H, T, n]
+        vectors: Tensor = values.expand(len(self.heads), self.period, len(distance))
+        return vectors.unsqueeze(-1)  # [H, T, n, 1]
+
+    def with_constant(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """q and k [B, H, L, E] with a feature before the others: sqrt(E) in q, 0 in k."""
+        constant = q.new_full((*q.shape[:3], 1), q.shape[-1] ** 0.5)
+        return torch.cat([constant, q], -1), F.pad(k, (1, 0))  # [B, H, L, 1 + E] each
+
+
 class TokenBias(RelativeBias):
     """A bias with a vector more, chosen by the classes of the query's and of the key's token."""
 

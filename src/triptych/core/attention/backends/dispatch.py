@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from triptych.core.attention.backends.flex import attend_by_flex, flex_serves
 from triptych.core.attention.backends.tiled import attend_in_tiles
 from triptych.core.attention.mask import MaskPattern, Windows
-from triptych.core.attention.relative_bias import RelativeBias, TokenBias
+from triptych.core.attention.relative_bias import RelativeBias, ScalarBias, TokenBias
 
 
 def attend(
@@ -51,6 +51,8 @@ def attend(
     if windows is None or bias is not None:
         if isinstance(bias, TokenBias) and token_classes is not None:
             q, k = bias.token_features(q, k, token_classes)
+        if isinstance(bias, ScalarBias):
+            q, k = bias.with_constant(q, k)
         return attend_in_tiles(pattern, bias, q, k, v, real=real, dropout=dropout)
     if windows_pay(windows, length):
         return attend_in_windows(windows, q, k, v, real=real, dropout=dropout)

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from triptych.core.attention.mask import MaskPattern
-from triptych.core.attention.relative_bias import RelativeBias, TokenBias
+from triptych.core.attention.relative_bias import RelativeBias, ScalarBias, TokenBias
 
 LOG = logging.getLogger(__name__)
 SMALLEST_HEAD = 16
@@ -69,7 +69,9 @@ def attend_by_flex(
     logits = () if bias is None else bias.logits(q * q.shape[-1] ** -0.5)  # each [B, H, L', n]
 
     def score_mod(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
-        if bias is not None:
+        if isinstance(bias, ScalarBias):
+            score = score + bias.value(h, q_idx, kv_idx).to(score.dtype)
+        elif bias is not None:
             chosen = bias.index(q_idx, kv_idx)
             if isinstance(bias, TokenBias) and token_classes is not None:
                 classes = token_classes[b, q_idx], token_classes[b, kv_idx]

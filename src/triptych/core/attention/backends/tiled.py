@@ -36,7 +36,8 @@ def attend_in_tiles(
 ) -> Tensor:
     """softmax((q k^T + relative bias) / sqrt(E)) v over the visible keys.
 
-    q, k [B, H, L, E + M], v [B, H, L, E]; the relative bias reads the first E features of q.
+    q, k [B, H, L, E + M], v [B, H, L, E]; the relative bias reads as many of the first features of
+    q as its vectors have.
     real: bool [B, L], False on padding. dropout: share of the attention weights that is dropped.
     A query without a visible key gets zeros -> [B, H, L, E]. Differentiable once.
     """
@@ -184,10 +185,10 @@ def _gradients(
         if vectors is not None and d_vectors is not None:
             part = tile.distances
             d_by_distance = _by_phase(unskewed(d_logits, _size(part)), plan)
-            q_by_phase = _by_phase(q[:, queries, : v.shape[-1]], plan)  # [h T, B Q / T, E]
+            q_by_phase = _by_phase(q[:, queries, : vectors.shape[-1]], plan)  # [h T, B Q / T, E]
             _add_product(d_vectors[:, part], d_by_distance.mT, q_by_phase)
             d_by_phase = d_by_distance.bmm(vectors[:, part])  # [h T, B Q / T, E]
-            dq_tile[..., : v.shape[-1]] += _by_row(d_by_phase, _size(queries), plan)
+            dq_tile[..., : vectors.shape[-1]] += _by_row(d_by_phase, _size(queries), plan)
         dq[:, queries] = dq_tile
     d_vectors = None if d_vectors is None else d_vectors.to(q.dtype)
     return dq, dk.to(k.dtype), dv.to(v.dtype), d_vectors
