@@ -94,6 +94,7 @@ def test_version(cli) -> None:
         (["sample", "image", "--checkpoint", "a"], ["are required: out"]),
         (["translate", "--n-best", "2"], ["--n-best", "did you mean --n_best?"]),
         (["translate", "translation", "--checkpoint", "a", "more"], ["unknown key more"]),
+        (["translate", "A man"], ["'A man' is no domain", "echo 'A man' | triptych translate"]),
         (["report", "a", "--ot", "b"], ["--ot", "did you mean --out?"]),
         (["data", "fetch", "mnist", "--ulr", "b"], ["--ulr", "did you mean --url?"]),
         (["play", "a"], ["unknown key a"]),

@@ -41,6 +41,7 @@ def test_a_run_is_read_whole(write_run: WriteRun) -> None:
     overview = run.overview()
     assert overview["last step"] == "20 of 20"
     assert overview["parameters"] == "1,234"
+    assert overview["best val/bleu"] == "7.0000 at step 20"
     assert overview["seed"] == "7"
 
 

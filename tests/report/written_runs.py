@@ -57,7 +57,7 @@ def write_run(parent: Path, name: str = "one", **settings: Any) -> Path:
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     start = {"step": 0, "seed": 7, "precision": "32-true", "parameters": 1234, "commit": None}
-    versions = {"wandb": "a", "starts": [start | {"torch": "2.9"}]}
+    versions = {"wandb": "a", "starts": [start | {"torch": "2.9", "monitor": ["val/bleu", "max"]}]}
     (folder / "versions.json").write_text(json.dumps(versions))
     rows = [["step", "train/loss", "time/seconds", "val/bleu"]]
     rows += [[str(step), str(5 / step), str(step / 2), ""] for step in range(1, 21)]

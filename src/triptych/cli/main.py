@@ -252,7 +252,15 @@ def _dispatch(arguments: list[str]) -> None:
     if not rest or rest[0].startswith("-"):
         where = f"before {rest[0]}" if rest else "after it"
         raise UserError(f"{word} needs a domain {where}: {usage}")
-    domain, rest = domains.find_domain(rest[0]), rest[1:]
+    try:
+        domain, rest = domains.find_domain(rest[0]), rest[1:]
+    except UserError as error:
+        if len(offering) > 1:
+            raise
+        raise UserError(
+            f"{rest[0]!r} is no domain; {word} reads lines from standard input: "
+            f"echo {rest[0]!r} | triptych {word} --checkpoint FILE"
+        ) from error
     if not command.offered_by(domain):
         raise UserError(
             f"the domain {domain.name} has no command {word}; expected one of {', '.join(offering)}"

@@ -29,7 +29,10 @@ BATCH_SIZES = ("batch_size", "max_tokens", "evaluation_batch_size")
 class Options(CommandOptions):
     """Train a model.
 
-    Every setting below is also a key of the settings file: --run.seed 8 is seed: 8 under run.
+    Every setting below is also a key of the settings file: --run.seed 8 is seed: 8 under run. Most
+    runs set --config, --run.name, --minutes or --trainer.max_steps, --trainer.val_check_interval,
+    --data.source, --data.batch_size, --optim.learning_rate, --model.transformer.d_model and
+    .n_layers, --trainer.devices, --run.wandb and --resume; the others follow in groups.
     """
 
     resume: bool | Literal["auto"] = False

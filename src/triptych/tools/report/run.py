@@ -76,6 +76,11 @@ class Run:
         if steps:
             done = f"{max(steps):,}"
             rows["last step"] = f"{done} of {int(planned):,}" if planned.isdecimal() else done
+        monitor, mode = map(str, (last.get("monitor") or ["", ""])[:2])
+        if monitor in self.curves:
+            pick = min if mode == "min" else max
+            step, value = pick(self.curves[monitor], key=lambda point: point[1])
+            rows[f"best {monitor}"] = f"{value:.4f} at step {step:,}"
         if isinstance(last.get("parameters"), int):
             rows["parameters"] = f"{last['parameters']:,}"
         if "time/seconds" in self.curves:

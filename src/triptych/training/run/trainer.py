@@ -172,10 +172,10 @@ def _open_loggers(
     remove_unfinished(folder / "checkpoints")
     settings = {**to_plain(task.config), "trainer": task.metadata["trainer"]}
     write_config(folder, settings, step)
-    start = {"step": step, "seed": task.config.run.seed, **facts}
+    best = f"val/{task.monitor}", task.monitor_mode
+    start = {"step": step, "seed": task.config.run.seed, "monitor": best, **facts}
     identity = write_versions(folder, {**start, "parameters": _size(task)})
     config = {**settings, "versions": versions(), "commit": code_commit()}
-    best = f"val/{task.monitor}", task.monitor_mode
     wandb = open_wandb(
         task.config.run, folder=folder, identity=identity, config=config, best=best, console=True
     )
