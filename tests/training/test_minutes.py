@@ -74,7 +74,7 @@ def test_a_run_keeps_its_numbers_when_it_goes_on(tmp_path: Path) -> None:
     once = prepared_once(prepare)
     fitted_config, trainer = fit_to_minutes("toy", config, once, TRAINER, 0.03, resume=False)
     assert not config.run.folder.exists(), "the trial leaves nothing"
-    assert fitted_config.optim.schedule.warmup_steps <= max(1, trainer["max_steps"] // 10)
+    assert fitted_config.optim.schedule.warmup_steps <= max(1, round(trainer["max_steps"] / 10))
     train("toy", fitted_config, once, trainer)
     content = checkpoint(config.run.folder)
     assert content["triptych"]["step"] == trainer["max_steps"]
