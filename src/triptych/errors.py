@@ -55,7 +55,7 @@ def library(name: str, what: object, extra: str) -> Any:
 SYNONYMS = {
     "generate": "sample", "inference": "sample", "predict": "translate", "infer": "translate",
     "fit": "train", "test": "evaluate", "score": "evaluate", "eval": "evaluate", "init": "new-run",
-    "new": "new-run", "convert": "export", "serve": "play", "demo": "play", "class": "label",
+    "new": "new-run", "convert": "export", "demo": "play", "class": "label",
     "classes": "label", "lr": "learning_rate", "epochs": "max_epochs", "steps": "max_steps",
     "gpus": "devices", "model": "checkpoint", "ckpt": "checkpoint", "output": "out",
     "num_samples": "count", "n_samples": "count", "num_beams": "beam", "beam_size": "beam",

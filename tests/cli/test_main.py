@@ -67,6 +67,8 @@ def test_help_and_quick_answers_import_nothing_heavy(tmp_path: Path) -> None:
         ["translate", "--checkpoint", "nowhere.ckpt"],
         ["translate", "--checkpoint", "pretrained:nothing"],
         ["play", "--checkpoint", "nowhere.ckpt"],
+        ["serve", "--help"],
+        ["serve", "--checkpoint", "nowhere.ckpt"],
     ]
     found = in_a_new_process(*quick, *others, cwd=tmp_path)
     assert [row["heavy"] for row in found] == [[]] * len(found)

@@ -128,6 +128,9 @@ COMMANDS = {
         Command("play", "[--checkpoint FILE ...]", needs_domain=False,
                 place="triptych.tools.play:Play",
                 help="use models in the browser: draw, play, translate"),
+        Command("serve", "--checkpoint FILE [FILE ...]", needs_domain=False,
+                place="triptych.tools.serve:Serve",
+                help="serve models to programs by HTTP: translate, sample"),
     )
 }  # fmt: skip
 """The commands by name, in the order of the help."""

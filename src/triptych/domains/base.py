@@ -292,6 +292,9 @@ class Domain:
     page: ClassVar[str | None] = None
     """Module with the page of `triptych play`, by its dotted path: it has a
     `triptych.tools.play.Page` named `PAGE`. None for no page."""
+    service: ClassVar[str | None] = None
+    """Function that returns what `triptych serve` needs of a model, as module:function: a
+    `Translator` or `Sampler` of `triptych.tools.serve.services`. None for models not served."""
     piece_files: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Suffixes of sample files that are pieces of music -> function that reads such a file into a
     `piano_roll.Piece`, as module:function."""

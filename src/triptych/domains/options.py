@@ -281,3 +281,11 @@ def check_checkpoint(path: str, option: str = "checkpoint") -> Path:
     example = others[-1] if others else "runs/NAME/checkpoints/best.ckpt"
     expected = f"a file such as {example}, or {pretrained.PREFIX}{name}"
     return check_input_file(path, option, expected=expected)
+
+
+def short_name(checkpoint: str) -> str:
+    """Return the name of the run, file, folder or shipped model of a checkpoint."""
+    path = Path(checkpoint.removeprefix(pretrained.PREFIX))
+    if path.parent.name == "checkpoints":
+        return path.parent.parent.name
+    return path.name.removesuffix(".ckpt")

@@ -138,6 +138,7 @@ class ImageDomain(Domain):
     new_run_options = NewRunOptions
     description = "triptych.tools.new_run.image"
     page = "triptych.tools.play.image"
+    service = "triptych.tools.serve.services:image"
     limits = "Images of another size or kind than its data, and samples in place of real data."
 
 

@@ -91,6 +91,7 @@ class LanguageDomain(Domain):
     new_run_options = LanguageNewRunOptions
     description = "triptych.tools.new_run.language"
     page = "triptych.tools.play.language"
+    service = "triptych.tools.serve.services:language"
     limits = "Text unlike its data. It states what is false as fluently as what is true."
 
 

@@ -228,6 +228,7 @@ class MusicDomain(Domain):
     new_run_options = NewRunOptions
     description = "triptych.tools.new_run.music"
     page = "triptych.tools.play.music"
+    service = "triptych.tools.serve.services:music"
     piece_files = MappingProxyType({".mid": "triptych.domains.music.midi:read_piece"})
     limits = "Music of another kind than its data, and long form: its context is one window."
 

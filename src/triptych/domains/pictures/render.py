@@ -59,13 +59,18 @@ def to_levels(scaled: NDArray[np.uint8], levels: int) -> NDArray[np.uint8]:
     return ((values * (levels - 1) + 127) // 255).astype(np.uint8)
 
 
-def write_png(path: str | Path, pixels: NDArray[np.uint8]) -> Path:
-    """Write uint8 [H, W, C] with C 1 or 3 as PNG, as in `write_atomically`, and return the path."""
+def png_content(pixels: NDArray[np.uint8]) -> bytes:
+    """Return uint8 [H, W, C] with C 1 or 3 as the content of a PNG file."""
     from PIL import Image
 
     content = io.BytesIO()
     Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(content, format="PNG")
-    return write_atomically(path, content.getvalue())
+    return content.getvalue()
+
+
+def write_png(path: str | Path, pixels: NDArray[np.uint8]) -> Path:
+    """Write an image of `png_content`, as in `write_atomically`, and return the path."""
+    return write_atomically(path, png_content(pixels))
 
 
 def write_samples(out: OutputFolder, pixels: NDArray[np.uint8], levels: int) -> str:

@@ -184,6 +184,7 @@ class TranslationDomain(Domain):
     new_run_options = TranslationNewRunOptions
     description = "triptych.tools.new_run.translation"
     page = "triptych.tools.play.translation"
+    service = "triptych.tools.serve.services:translation"
     limits = (
         "Sentences unlike those of its data: other subjects, longer texts, other languages. It can "
         "omit or invert parts of a sentence without a warning; check a translation that matters."

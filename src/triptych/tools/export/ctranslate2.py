@@ -20,6 +20,7 @@ from triptych.core.layers import GELU, FeedForward, LayerNorm, ReLU, RMSNorm, Sw
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import Learned, NoPositions, Rotary, Sinusoidal
 from triptych.core.transformer import Block, Stack, TransformerConfig
+from triptych.pretrained import EXPORTED
 from triptych.text.tokenizer import TextFormat
 from triptych.tools.export.original import Original, Written, usage
 from triptych.tools.export.parts import check_parts, embedding_weight, position_table, translator_of
@@ -45,6 +46,9 @@ def write(original: Original, folder: Path) -> Written:
     spec = specification(model, text, original.model.settings.model.transformer)
     spec.register_source_vocabulary(text.names())
     spec.register_target_vocabulary(text.names(target=True))
+    settings = original.model.settings
+    about = ("source_languages", "target_language", "summaries")  # for `triptych serve`
+    spec.config.add_attribute(EXPORTED, {name: getattr(settings, name) for name in about})
     spec.validate()
     spec.optimize()
     spec.save(str(folder))

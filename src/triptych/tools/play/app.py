@@ -8,11 +8,10 @@ import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
-from triptych import pretrained
 from triptych.domains.base import TrainedModel
+from triptych.domains.options import short_name
 from triptych.errors import UserError
 from triptych.tools.play import page_of
 from triptych.tools.report.page import PLAYER, STYLES, template_text
@@ -82,14 +81,6 @@ def tab_titles(domains: dict[str, str]) -> dict[str, str]:
         for name in _repeated(titles):
             titles[name] = f"{domains[name].capitalize()}: {longer(name)}"
     return titles
-
-
-def short_name(name: str) -> str:
-    """Return the name of the run, file, folder or shipped model of a checkpoint."""
-    path = Path(name.removeprefix(pretrained.PREFIX))
-    if path.parent.name == "checkpoints":
-        return path.parent.parent.name
-    return path.name.removesuffix(".ckpt")
 
 
 def _repeated(titles: dict[str, str]) -> list[str]:
