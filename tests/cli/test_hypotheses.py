@@ -59,6 +59,31 @@ def test_plain_sacrebleu_of_the_file_gives_the_same_scores(
     assert translated.out == hypotheses.read_text(encoding="utf-8")
 
 
+def test_intervals_and_the_paired_test_are_those_of_sacrebleu(
+    cli, refused, tmp_path: Path, english_checkpoint: Path, text: Path
+) -> None:
+    assert cli(*command(english_checkpoint, "--hypotheses", "h.en", "--beam", 1)).code == 0
+    lines = (tmp_path / "h.en").read_text(encoding="utf-8").splitlines()
+    (tmp_path / "moved.en").write_text("\n".join([*lines[1:], lines[0]]), encoding="utf-8")
+    files = ["--compare", "moved.en", "--json", "score.json"]
+    answer = cli(*command(english_checkpoint, *files, "--beam", 1))
+    assert answer.code == 0, answer.err
+    details = json.loads((tmp_path / "score.json").read_text(encoding="utf-8"))["details"]
+    done = subprocess.run(
+        [sys.executable, "-m", "sacrebleu", text / "test.en", "-i", "h.en", "--confidence", "-w6"],
+        capture_output=True, text=True, check=True, cwd=tmp_path,
+    )  # fmt: skip
+    assert details["interval"]["bleu"] == pytest.approx(json.loads(done.stdout)["confidence_var"])
+    moved = sacrebleu(text / "test.en", tmp_path / "moved.en", "-m", "bleu", "chrf")
+    for name, of in details["compared"].items():
+        assert of["other"] == pytest.approx(moved[name], abs=1e-5)
+        assert of["p"] < 0.05 < 1
+    (tmp_path / "short.en").write_text("one line\n", encoding="utf-8")
+    words = command(english_checkpoint, "--compare", "short.en")
+    refused(*words, says=["short.en has 1 lines", "one for each of the 60 of test"])
+    refused(*command(english_checkpoint, "--compare", "none.en"), says=["none.en does not exist"])
+
+
 def test_the_search_is_an_option_and_is_told(cli, tmp_path: Path, english_checkpoint: Path) -> None:
     def scored(*options: Any) -> tuple[dict, bytes]:
         files = ["--hypotheses", "h", "--overwrite", "--json", "s", "--limit", 20]

@@ -100,6 +100,10 @@ class TranslationRequest(options.SamplingOptions, SearchOptions):
 class TranslationScoreRequest(SearchOptions, options.ScoreRequest):
     """What to score of a translation model, and how it searches."""
 
+    compare: str | None = None
+    """File with other translations of the split, one a line as --hypotheses writes them: reports
+    their scores, and how probable such a difference is by chance; null for none."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationEvaluateOptions(TranslationScoreRequest, options.EvaluateOptions):
@@ -113,9 +117,19 @@ class TranslationEvaluateOptions(TranslationScoreRequest, options.EvaluateOption
     kept_files: ClassVar[tuple[str, ...]] = ("hypotheses",)
     parser_arguments = options.OVERWRITE
 
+    def input_files(self) -> dict[str, str]:
+        return {"compare": "a file of translations, one a line"}
+
     def report(self, result: dict[str, Any]) -> list[str]:
-        looks: list[str] = result["details"].get("looks", [])
-        return ["what the data look like:", *looks] if looks else []
+        details = result["details"]
+        widths = ", ".join(f"{name} +- {width:.2f}" for name, width in details["interval"].items())
+        lines = [f"95 % intervals over resampled lines: {widths}"] if widths else []
+        for name, of in details.get("compared", {}).items():
+            lines.append(
+                f"{self.compare}: {name} {of['other']:.4f}, p of the difference {of['p']:.4f}"
+            )
+        looks: list[str] = details.get("looks", [])
+        return [*lines, "what the data look like:", *looks] if looks else lines
 
     def result_files(self, result: dict[str, Any]) -> dict[str, bytes]:
         lines = result["details"].pop("hypotheses")

@@ -307,6 +307,12 @@ class TranslationModel(metrics.LikelihoodScores, TrainedModel):
         corpus = source_to_score(trained_on.source, split, request.data)
         pairs = corpus.items(split)[: request.limit]
         leak = trained_on.source.leak(split, pairs)
+        others = read_input_lines(request.compare) if request.compare else []
+        if request.compare and len(others) != len(pairs):
+            raise UserError(
+                f"--compare {request.compare} has {len(others):,} lines; expected one for each of "
+                f"the {len(pairs):,} of {split}"
+            )
         max_tokens = min(MAX_SCORING_TOKENS, trained_on.max_tokens)
         words = self.vocabulary
         batches = evaluation_batches(EncodedPairs.of(pairs, words), max_tokens)
@@ -327,8 +333,11 @@ class TranslationModel(metrics.LikelihoodScores, TrainedModel):
         )
         rows = zip(sources, references, translations, strict=True)
         summaries = corpus.targets == "summaries"
+        sides = translations, references, corpus.bleu_tokenizer()
         details: dict[str, Any] = {
             **about_scores,
+            "interval": metrics.intervals(*sides),
+            **({"compared": metrics.compared(translations, others, *sides[1:])} if others else {}),
             "search": search | {"length_penalty": str(LengthPenalty.parse(request.length_penalty))},
             "dtype": self.dtype,
             "sentences_per_second": len(pairs) / seconds,
