@@ -249,7 +249,8 @@ def test_several_models_and_their_defaults() -> None:
         {"code": "ko", "name": "Korean", "targets": ["de"]},
         {"code": "de", "name": "German", "targets": ["en"]},
     ]
-    assert [model["name"] for model in server.get("/models").json()] == ["a", "b", "c"]
+    about = {"name": "b", "domain": "translation", "sources": ["ko", "en"], "target": "de"}
+    assert server.get("/models").json()[1] == about
 
 
 OPTIONS = {"count": 2, "seed": 5, "temperature": 0.8, "top_k": 3}

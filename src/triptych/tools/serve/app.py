@@ -58,7 +58,7 @@ def build(models: Models, limits: Serve) -> FastAPI:
         except Exception:
             LOG.exception("a request has failed")
             response = await _refusal(request, HTTPException(500, "the server's log says why"))
-        path = path if path in {getattr(route, "path", "") for route in app.routes} else "other"
+        path = path if path in paths else "other"
         metrics.add(REQUESTS, path=path, status=str(response.status_code))
         metrics.observe(SECONDS, time.monotonic() - started, path=path)
         return response
@@ -120,7 +120,11 @@ def build(models: Models, limits: Serve) -> FastAPI:
 
     @app.get("/models")
     async def listed() -> list[dict[str, Any]]:
-        return [{"name": n, "domain": domain, **m.facts()} for n, (domain, m) in models.items()]
+        return [
+            {"name": name, "domain": domain}
+            | {key: value for key, value in model._asdict().items() if not callable(value)}
+            for name, (domain, model) in models.items()
+        ]
 
     @app.get("/health")
     async def health() -> dict[str, str]:
@@ -131,6 +135,7 @@ def build(models: Models, limits: Serve) -> FastAPI:
         waiting = {name: len(worker.waiting) for name, worker in workers.items()}
         return PlainTextResponse(metrics.text(waiting), media_type="text/plain; version=0.0.4")
 
+    paths = {getattr(route, "path", "") for route in app.routes}
     return app
 
 

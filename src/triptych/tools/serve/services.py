@@ -59,10 +59,6 @@ class Translator(NamedTuple):
     """Takes lines and the keywords beam, n_best, batch_size and progress; returns the translations
     of each line, best first."""
 
-    def facts(self) -> dict[str, Any]:
-        """Return what GET /models says."""
-        return {"source_languages": self.sources, "target_language": self.target}
-
 
 class Sampler(NamedTuple):
     """Model that samples."""
@@ -73,10 +69,6 @@ class Sampler(NamedTuple):
     """Fields of `SampleRequest` that not all models have."""
     sample: Callable[..., list[str]]
     """Takes the fields of a request and progress; returns the samples as JSON has them."""
-
-    def facts(self) -> dict[str, Any]:
-        """Return what GET /models says."""
-        return {"media_type": self.media_type, "fields": sorted(self.fields)}
 
 
 def translation(model: Any) -> Translator:

@@ -1,0 +1,26 @@
+"""`scripts/serve_load` measures a server, and sees answers that are not the model's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[1] / "scripts/serve_load"
+
+
+@pytest.mark.slow
+def test_every_answer_is_the_models_and_is_counted(tmp_path: Path) -> None:
+    pytest.importorskip("fastapi", reason="FastAPI is not installed (extra serve)")
+    (tmp_path / "lines").write_text("A man plays the guitar.\nTwo dogs run.\n\nA girl sings.\n")
+    words = ["--checkpoint", "pretrained:multi30k-en-de", "--lines", tmp_path / "lines"]
+    done = subprocess.run(
+        [sys.executable, SCRIPT, *words, "--clients", "2", "--seconds", "3", "--", "--beam", "1"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    clients, rate, *_, errors, others = done.stdout.splitlines()[-1].strip("| ").split(" | ")
+    assert (clients, errors, others) == ("2", "0", "0")
+    assert float(rate) > 0
