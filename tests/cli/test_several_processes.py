@@ -194,6 +194,9 @@ def test_shared_weights_are_those_of_one_process_and_resume_in_any(
     folder: Callable[..., Folder], domain: str
 ) -> None:
     runs = folder(domain)
+    # Lightning counts batches of a process, so that updates after a resumption in another number
+    # of processes are whole only from some places of an epoch.
+    cut = 3 if domain == "music" else 4
     sizes = ["--data.batch_size", 1] if domain == "music" else []
     words = [*sizes, "--model.transformer.activation_checkpointing", "true"]
     # With a small epsilon Adam makes steps of gradients that are zero but for rounding.
@@ -201,16 +204,16 @@ def test_shared_weights_are_those_of_one_process_and_resume_in_any(
     words += ["--trainer.gradient_clip_val", 0.5, "--trainer.accumulate_grad_batches"]
     two, one = [*words, 2, "--trainer.val_check_interval", 4], [*words, 4]
     one += ["--trainer.val_check_interval", 8]
-    runs.run("cut", *two, *SHARDED, "--trainer.max_steps", 3)
-    runs.run_here("one", *one, "--trainer.max_steps", 3)
+    runs.run("cut", *two, *SHARDED, "--trainer.max_steps", cut)
+    runs.run_here("one", *one, "--trainer.max_steps", cut)
     assert_same_weights(runs.last("one"), runs.last("cut"))
     for mine, its in zip(runs.scores("one"), runs.scores("cut"), strict=True):
         assert its == pytest.approx(mine, rel=1e-5)
     for name in ("here", "shared"):
         shutil.copytree(runs.path / "runs/cut", runs.path / "runs" / name)
-    runs.run_here("one", *one, "--trainer.max_steps", 5, "--resume")
-    runs.run_here("here", *one, "--trainer.max_steps", 5, "--resume")
-    runs.run("shared", *two, *SHARDED, "--trainer.max_steps", 5, "--resume")
+    runs.run_here("one", *one, "--trainer.max_steps", cut + 2, "--resume")
+    runs.run_here("here", *one, "--trainer.max_steps", cut + 2, "--resume")
+    runs.run("shared", *two, *SHARDED, "--trainer.max_steps", cut + 2, "--resume")
     assert_same_weights(runs.last("one"), runs.last("here"))
     assert_same_weights(runs.last("one"), runs.last("shared"))
 

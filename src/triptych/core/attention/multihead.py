@@ -225,6 +225,10 @@ class MultiHeadAttention(nn.Module):
 
     def heads(self, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, rotated: x [B, L, D], rotation [2, L, E] or None."""
+        if self.rotary is not None and type(self).project is MultiHeadAttention.project:
+            heads = self._projected(x)  # [3, B, H, L, E]
+            q, k = self.rotary(heads[:2], rotation).unbind(0)  # both in the same kernel launches
+            return q, k, heads[2]
         q, k, v = self.project(x)
         if self.rotary is not None:
             q, k = self.rotary(q, rotation), self.rotary(k, rotation)
@@ -232,10 +236,15 @@ class MultiHeadAttention(nn.Module):
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries [B, H, L, E], keys and values [B, G, L, E] of x [B, L, D]; G is n_key_heads."""
-        heads = rearrange(
+        q, k, v = self._projected(x).unbind(0)
+        return q, k, v
+
+    def _projected(self, x: Tensor) -> Tensor:
+        """Heads of queries, keys and values: x [B, L, D] -> [3, B, H, L, E]."""
+        heads: Tensor = rearrange(
             self.qkv_proj(x), "b l (three h e) -> three b h l e", three=3, h=self.n_heads
-        )  # [3, B, H, L, E]
-        return heads[0], heads[1], heads[2]
+        )
+        return heads
 
     def token_classes(self, context: ForwardContext | StepContext) -> Tensor | None:
         """Classes of the tokens that the bias reads, int64 [B, L]; None for a bias without them."""
