@@ -61,7 +61,10 @@ ATTENTION = "model: {transformer: {attention: %s}}"
             ATTENTION % "{class_path: Relative, max_distance: 3}",
             ["model.transformer.attention.max_distance", "allowed here: class_path, init_args"],
         ),
-        (ATTENTION % "torch.nn.Linear", ["is not a kind of AttentionConfig", "Full, GroupedQueries"]),
+        (
+            ATTENTION % "torch.nn.Linear",
+            ["is not a kind of AttentionConfig", "Full, GroupedQueries"],
+        ),
         ("resume: auto", ["unknown key resume"]),
         ("trainer: {accelerator: cpu}", ["nothing says when to stop", "max_steps"]),
     ],
