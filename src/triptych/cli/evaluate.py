@@ -26,10 +26,10 @@ def run(domain: Domain, options: EvaluateOptions) -> None:
         from triptych.training.wandb_logger import add_to_run, run_in
 
         run_in(folder)  # refuses a checkpoint without a run before it is scored
-    from triptych.decoding.ranks import share
-
     if options.data is not None and not Path(options.data).expanduser().exists():
         raise UserError(f"--data {options.data} does not exist; expected the folder of the data")
+
+    from triptych.decoding.ranks import share
 
     with shared_work(options) as options:
         model = open_model(domain, options)

@@ -124,6 +124,8 @@ class TranslationEvaluateOptions(TranslationScoreRequest, options.EvaluateOption
         details = result["details"]
         widths = ", ".join(f"{name} +- {width:.2f}" for name, width in details["interval"].items())
         lines = [f"95 % intervals over resampled lines: {widths}"] if widths else []
+        for name in {"bleu", "chrf"} - details["interval"].keys():
+            lines.append(f"no interval of {name}: some resamples have a score of 0")
         for name, of in details.get("compared", {}).items():
             lines.append(
                 f"{self.compare}: {name} {of['other']:.4f}, p of the difference {of['p']:.4f}"

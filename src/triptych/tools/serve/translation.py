@@ -44,6 +44,8 @@ def open_export(folder: str, device: str, dtype: Dtype) -> Translator:
             f"({type(error).__name__}: {error}); export the model again"
         ) from error
     kind, _, number = device.partition(":")
+    if number and not number.isdigit():
+        raise UserError(f"device is {device!r}; expected auto, cpu, cuda or a GPU such as cuda:1")
     try:
         network = runtime.Translator(
             folder, kind, device_index=int(number or 0), compute_type=COMPUTE_TYPES[dtype]
