@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
@@ -28,3 +29,19 @@ def test_the_compromised_releases_of_lightning_are_never_installed(bad: str) -> 
 @pytest.mark.parametrize("requirement", REQUIREMENTS, ids=lambda r: r.name)
 def test_every_requirement_is_a_range_and_no_pin(requirement: Requirement) -> None:
     assert all(part.operator in (">=", "<", "!=") for part in requirement.specifier)
+
+
+def test_every_extra_that_a_text_names_exists() -> None:
+    root = Path(__file__).parents[1]
+    places = [
+        root / "README.md",
+        *(root / "docs").rglob("*.md"),
+        root / "scripts/docker/Dockerfile",
+    ]
+    named = {
+        extra
+        for place in (*places, *(root / "src").rglob("*.py"))
+        for several in re.findall(r"(?:triptych|wheel\})\[([\w,-]+)\]", place.read_text("utf-8"))
+        for extra in several.split(",")
+    }
+    assert {"serve", "export", "demo"} <= named <= set(PROJECT["optional-dependencies"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -19,6 +21,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 import tiny_models
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import triptych
 from triptych import pretrained
@@ -146,7 +150,27 @@ def test_work_longer_than_the_grace_is_left(image_checkpoint: Path) -> None:
         assert running.exception() is not None
 
 
-def test_a_folder_of_ctranslate2_is_served_without_torch(tmp_path: Path) -> None:
+def installed_in_the_image() -> set[str]:
+    """Distributions that the target `serve` of the Dockerfile installs."""
+    text = (Path(__file__).parents[2] / "scripts/docker/Dockerfile").read_text()
+    with_needs, alone = re.findall(r"--target /app.*\\\n +(.+?) (?:\\|/wheels)", text)
+    found, ask_for = (
+        set(alone.split()),
+        [Requirement(word.strip('"')) for word in with_needs.split()],
+    )
+    while ask_for:
+        asked = ask_for.pop()
+        found.add(canonicalize_name(asked.name))
+        for line in requires(asked.name) or []:
+            needed = Requirement(line)
+            extras = [{"extra": extra} for extra in ("", *asked.extras)]
+            wanted = needed.marker is None or any(map(needed.marker.evaluate, extras))
+            if wanted and canonicalize_name(needed.name) not in found:
+                ask_for.append(needed)
+    return found
+
+
+def test_a_folder_of_ctranslate2_is_served_by_what_the_image_installs(tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed (extra export)")
     name = "pretrained:multi30k-en-de"
     original = open_original(name, pretrained.find(name), {})
@@ -158,7 +182,15 @@ def test_a_folder_of_ctranslate2_is_served_without_torch(tmp_path: Path) -> None
         "A “small” girl\u00a0eats ﬁsh.", "A man plays the guitar. A dog runs on grass. " * 20,
     ]  # fmt: skip
     expected: Any = original.model.translate(lines, beam=1, length_penalty="average")
-    with served(folder, "--beam", 1, first="sys.modules['torch'] = None\n") as (_, address):
+    image = installed_in_the_image() | {"triptych"}
+    absent = [
+        module
+        for module, owners in packages_distributions().items()
+        if not image & set(map(canonicalize_name, owners))
+    ]
+    assert {"torch", "huggingface_hub", "PIL", "matplotlib"} <= set(absent)
+    first = f"sys.modules.update(dict.fromkeys({absent}))\n"
+    with served(folder, "--beam", 1, first=first) as (_, address):
         found = ask(address, "/translate", {"q": lines, "source": "en", "target": "de"})
         assert ask(address, "/models")[0]["name"] == "small"
     assert found == {"translatedText": expected}
