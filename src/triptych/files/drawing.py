@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import io
+import re
+import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from importlib.resources import files
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # loaded only where something is drawn
@@ -25,6 +31,8 @@ PREFERRED_FONTS = (
     "Noto Serif CJK", "Arial Unicode", "Unifont", "Noto Sans",
 )  # fmt: skip
 """First words of the names of fonts that cover many scripts, best first."""
+FONT_PACKAGE, FONT_FILE = "noto_cjk_sans_jp_regular", "NotoSansCJKjp-Regular.otf"
+"""What the extra `fonts` installs: Noto Sans CJK, with the letters of Korean and Chinese too."""
 
 
 def new_figure(width: float, height: float, title: str = "", *, fitted: bool = True) -> Figure:
@@ -63,10 +71,31 @@ def fonts_of_every_script() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def missing_letters_told() -> Iterator[None]:
+    """Name the letters of drawings that no installed font has, once, in place of warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    # matplotlib warns: "Glyph 51200 (...) missing from font(s) DejaVu Sans."
+    glyphs = (re.match(r"Glyph (\d+)", str(warning.message)) for warning in caught)
+    missing = sorted({chr(int(glyph[1])) for glyph in glyphs if glyph})
+    if missing:
+        print(
+            f"no installed font has a letter for {' '.join(missing)}: the drawing has boxes in "
+            "their place; the extra triptych[fonts] brings Noto Sans CJK, which covers Korean, "
+            "Chinese and Japanese",
+            file=sys.stderr,
+        )
+
+
+@cache
 def installed_fonts() -> list[str]:
     """Return the default font and the installed ones among `PREFERRED_FONTS`, best first."""
     from matplotlib import font_manager
 
+    if find_spec(FONT_PACKAGE) is not None:
+        font_manager.fontManager.addfont(str(files(FONT_PACKAGE) / FONT_FILE))
     names = sorted({font.name for font in font_manager.fontManager.ttflist if font.weight == 400})
     ranked = [name for start in PREFERRED_FONTS for name in names if name.startswith(start)]
     return list(dict.fromkeys([DEFAULT_FONT, *ranked]))

@@ -6,9 +6,6 @@ a row is the position that predicts the row's piece.
 
 from __future__ import annotations
 
-import re
-import sys
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -21,7 +18,14 @@ from triptych.core.universal import capture_halting, steps_of
 from triptych.decoding.beams import Hypothesis
 from triptych.domains.translation.lines import one_line
 from triptych.domains.translation.model import END, START, Tokenizers
-from triptych.files.drawing import GREY, cell_grid, fonts_of_every_script, new_figure, png
+from triptych.files.drawing import (
+    GREY,
+    cell_grid,
+    fonts_of_every_script,
+    missing_letters_told,
+    new_figure,
+    png,
+)
 from triptych.text.tokenizer import TextTokenizer
 from triptych.training.engine.devices import device_of, scoring
 
@@ -169,8 +173,7 @@ def draw(attended: SentenceAttention, *, encoder: bool) -> dict[str, bytes]:
     heads = "mean of all heads" if attended.head is None else f"head {attended.head}"
     where = f"layer {attended.layer}, {heads}"
     source, target = attended.source_pieces, attended.target_pieces
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with missing_letters_told():
         sides = {"title": f"cross-attention, {where}", "queries": "translation", "keys": "source"}
         drawings = {"": heat_map(attended.cross, target, source, **sides)}
         if encoder and attended.encoder is not None:
@@ -179,15 +182,6 @@ def draw(attended: SentenceAttention, *, encoder: bool) -> dict[str, bytes]:
             drawings[ENCODER] = heat_map(attended.encoder, source, source, **sides)
         if attended.source_steps is not None:
             drawings[STEPS] = draw_steps(attended)
-    # matplotlib warns: "Glyph 51200 (...) missing from font(s) DejaVu Sans."
-    glyphs = (re.match(r"Glyph (\d+)", str(warning.message)) for warning in caught)
-    missing = sorted({chr(int(glyph[1])) for glyph in glyphs if glyph})
-    if missing:
-        print(
-            f"no installed font has a letter for {' '.join(missing)}: the drawing has boxes in "
-            "their place; a font such as Noto Sans CJK covers most scripts",
-            file=sys.stderr,
-        )
     return drawings
 
 

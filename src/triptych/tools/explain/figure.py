@@ -132,11 +132,15 @@ class LectureFigure:
         """Return the content of the file. model: trained, of the figure's domain."""
         import matplotlib
 
-        from triptych.files.drawing import fonts_of_every_script, png
+        from triptych.files.drawing import fonts_of_every_script, missing_letters_told, png
 
         values = {name: getattr(options, name) for name in self._options()}
         fonts = fonts_of_every_script() if self.domain == "translation" else nullcontext()
-        with fonts, matplotlib.rc_context({"legend.fontsize": 8, "legend.frameon": False}):
+        with (
+            missing_letters_told(),
+            fonts,
+            matplotlib.rc_context({"legend.fontsize": 8, "legend.frameon": False}),
+        ):
             drawn = self.function(*([model] if self.domain else []), **values)
             if isinstance(drawn, str):
                 return drawn.encode()
