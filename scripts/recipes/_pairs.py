@@ -52,6 +52,19 @@ def held_out_keys(corpus: Corpus, files: Iterable[str]) -> set[str]:
     return keys
 
 
+def fault(source: str, target: str, held_out: set[str], max_ratio: float) -> str | None:
+    """Return why a pair is no good training pair, None for a good one; lengths are in bytes."""
+    keys = key(source), key(target)
+    shorter, longer = sorted((len(source.encode()), len(target.encode())))
+    if "" in keys:
+        return "pairs with a side without a letter"
+    if keys[0] == keys[1]:
+        return "pairs of equal sides"
+    if not held_out.isdisjoint(keys):
+        return "pairs that are held out"
+    return "pairs of unequal lengths" if longer > max_ratio * shorter else None
+
+
 def report(left_out: Counter[str]) -> Iterator[tuple[str, str]]:
     """Yield how many items were left out for each reason, and print it."""
     for reason, count in sorted(left_out.items()):

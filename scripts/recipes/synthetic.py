@@ -32,7 +32,7 @@ from triptych.files.progress import display
 from triptych.text.tables import SPACES
 from triptych.types import PositiveInt
 
-from ._pairs import HEADER, corpus_of, held_out_keys, key, report
+from ._pairs import HEADER, corpus_of, fault, held_out_keys, key, report
 
 BATCHES_PER_PART = 16
 """Batches that are translated before their pairs are written."""
@@ -172,15 +172,8 @@ def kept(
     for backward, text, (translation, score, _) in translations:
         translation = translation.strip(SPACES).replace("\t", " ")
         pair = (translation, text) if backward else (text, translation)
-        shorter, longer = sorted(len(side.encode()) for side in pair)
-        if not key(translation):
-            left_out["empty translations"] += 1
-        elif key(translation) == key(text):
-            left_out["copies of the text"] += 1
-        elif key(translation) in held_out:
-            left_out["translations that are held out"] += 1
-        elif longer > options.max_ratio * shorter:
-            left_out["pairs of unequal lengths"] += 1
+        if reason := fault(*pair, held_out, options.max_ratio):
+            left_out[reason] += 1
         elif options.min_score is not None and score < options.min_score:
             left_out["translations with a low score"] += 1
         elif pair in seen:

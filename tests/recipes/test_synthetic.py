@@ -82,10 +82,10 @@ def test_back_translation_filters_and_tags(options: Any, tmp_path: Path) -> None
         "texts that are held out": "2",
         "texts without a letter": "1",
         "repeated texts": "1",
-        "copies of the text": "1",
+        "pairs of equal sides": "1",
         "pairs of unequal lengths": "1",
-        "empty translations": "1",
-        "translations that are held out": "1",
+        "pairs with a side without a letter": "1",
+        "pairs that are held out": "1",
     }
     low = made(**options, **files, backward=("c",), min_score=-1.5)
     assert low[0] == []
