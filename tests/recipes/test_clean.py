@@ -13,10 +13,10 @@ from triptych.errors import UserError
 from triptych.tools import recipes
 
 clean = recipes.load("clean")
-KEPT = [("A dog runs.", "Ein Hund rennt."), ("A dog runs.", "Ein Hund läuft."), ("3", "drei")]
+KEPT = [("A dog runs.", "Ein Hund rennt."), ("A dog runs.", "Ein Hund läuft."), ("33", "drei")]
 LEFT_OUT = [
     (KEPT[0], "repeated pairs"),
-    (("  A dog runs. ", "Ein Hund rennt.\u3000"), "repeated pairs"),
+    (("  A dog runs. ", "Ein Hund rennt. "), "repeated pairs"),
     (("Berlin!", "berlin"), "pairs of equal sides"),
     (("The end", "--"), "pairs with a side without a letter"),
     (("...", "Ende"), "pairs with a side without a letter"),
@@ -52,6 +52,8 @@ def test_each_pair_is_kept_or_counted(tmp_path: Path) -> None:
 
 
 def test_several_source_languages_are_refused(tmp_path: Path) -> None:
-    options = clean.Options(config=config(tmp_path, TwoLanguages()))
+    first, second = ParallelText(source_language="ko"), ParallelText(source_language="zh")
+    source = TwoLanguages(first=first, second=second)
+    options = clean.Options(config=config(tmp_path, source))
     with pytest.raises(UserError, match="expected one source language"):
         list(clean.main(options))
