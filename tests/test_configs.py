@@ -18,7 +18,9 @@ OVERLAYS = sorted((CONFIGS / "overlays").rglob("*.yaml"))
 """Second settings files, which change some settings of a complete one."""
 SWEEPS = sorted((CONFIGS / "sweeps").glob("*.yaml"))
 """Searches over settings, in the format of wandb; see test_sweeps.py."""
-FILES = sorted(set(CONFIGS.rglob("*.yaml")) - set(OVERLAYS) - set(SWEEPS))
+COMPARISONS = set((CONFIGS / "compare").glob("*.yaml"))
+"""Files of `triptych compare`; see cli/test_compare.py."""
+FILES = sorted(set(CONFIGS.rglob("*.yaml")) - set(OVERLAYS) - set(SWEEPS) - COMPARISONS)
 SECTIONS = {"data", "model", "optim", "run", "trainer"}
 
 
