@@ -169,7 +169,7 @@ def test_bleu_is_that_of_the_ngrams_that_are_drawn() -> None:
 @pytest.mark.parametrize("seed", [0, 1, 7])
 def test_the_input_of_bert_is_two_texts_of_which_some_tokens_are_hidden(seed: int) -> None:
     found = training.reading(seed)
-    first, second = (text.split() for text in training.TEXTS)
+    first, second = (text.replace("playing", "play ##ing").split() for text in training.TEXTS)
     assert found.tokens == ["[CLS]", *first, "[SEP]", *second, "[SEP]"]
     assert "".join(found.segments) == "A" * (len(first) + 2) + "B" * (len(second) + 1)
     kinds = set()
@@ -179,6 +179,21 @@ def test_the_input_of_bert_is_two_texts_of_which_some_tokens_are_hidden(seed: in
             assert not (hidden and token in ("[CLS]", "[SEP]"))
             kinds |= {"mask" if word == "[MASK]" else word == token} if hidden else set()
     assert seed or kinds == {"mask", True, False}
+
+
+def test_inputs_of_tasks_are_those_of_the_papers() -> None:
+    cute, small = ["my", "dog", "is", "cute"], ["my", "dog", "is", "small"]
+    choices = [["he", "likes", "to", "[SEP]", word, "[SEP]"] for word in ("play", "park")]
+    wanted = {
+        "Classification": [[*cute, "[SEP]"]],
+        "Entailment": [[*small, "[SEP]", *cute, "[SEP]"]],
+        "Similarity": [[*small, "[SEP]", *cute, "[SEP]"], [*cute, "[SEP]", *small, "[SEP]"]],
+        "MultipleChoice": choices,
+    }
+    for task, texts in training.TASKS.items():
+        rows = wanted[type(task).__name__]
+        assert training.task_rows(task, texts, encoder=False) == rows
+        assert training.task_rows(task, texts, encoder=True) == [["[CLS]", *row] for row in rows]
 
 
 def test_hinge_losses_are_flat_beyond_the_margin_and_the_circle_shrinks() -> None:

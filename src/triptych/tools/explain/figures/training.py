@@ -10,11 +10,20 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from triptych.domains.gan.model import SpectralNorm, discriminator_loss, generator_loss
-from triptych.domains.language.model import MASK, SPECIALS
-from triptych.domains.language.tasks.labelled import LabelledBatch, join_texts
+from triptych.domains.language.model import MASK, SEP, SPECIALS
+from triptych.domains.language.tasks.labelled import (
+    Classification,
+    Entailment,
+    LabelledBatch,
+    LabelledTask,
+    MultipleChoice,
+    Similarity,
+    join_texts,
+)
 from triptych.domains.language.tasks.masked import MaskedTokens
 from triptych.files.drawing import BLUE, COLOURS, GREEN, GREY, RED, new_figure
-from triptych.text.word_piece import UNKNOWN
+from triptych.text.tokenizer import TextTokenizer
+from triptych.text.word_piece import WordPiece
 from triptych.tools.explain.drawing import UNUSED, light_grid
 from triptych.tools.explain.figure import figure
 from triptych.training.engine.optim import Noam
@@ -25,10 +34,19 @@ LAST_STEP = 20_000
 MARKED = {1: (3300, 0.3e-4), 4000: (6300, 8.9e-4), 16_000: (15_000, 4.1e-4)}
 """Steps of the first curve whose learning rates are printed, and where."""
 TEXTS = ("my dog is cute and small", "he likes playing in the park")
-OTHER_WORDS = ("green", "house", "two", "sings", "of", "never")
-"""Further words of the vocabulary, which a random token may be."""
+PROSE = ("green house two sings of never", "he likes to play in the park", TEXTS[0])
+"""Text that the vocabulary is learnt from, besides some words that end as "playing" does."""
+PIECES = 95
+"""Size of the vocabulary: a whole word for all but "playing", which is rare there."""
+TASKS: dict[LabelledTask, tuple[str, ...]] = {
+    Classification(): ("my dog is cute",),
+    Entailment(): ("my dog is small", "my dog is cute"),
+    Similarity(): ("my dog is small", "my dog is cute"),
+    MultipleChoice(): ("he likes to", "play", "park"),
+}
+"""Tasks with labels, each with the texts of an example."""
 N_DRAWS = 4
-FIRST_SEED = 8
+FIRST_SEED = 33
 """Seed of the masks for the option's 0: its draws have tokens of all three kinds."""
 WEIGHT = ((1.6, 0.9), (-0.4, 0.8))
 """Matrix W that is normalised."""
@@ -75,12 +93,16 @@ class Reading(NamedTuple):
     """Which of these tokens are part of the loss."""
 
 
+def vocabulary() -> TextTokenizer:
+    """Return a WordPiece vocabulary that splits one word of the texts."""
+    return WordPiece().build([*PROSE * 3, "walking", "going", TEXTS[1]], PIECES, SPECIALS)
+
+
 def reading(seed: int) -> Reading:
     """Return the input of the two texts, masked at the published rates."""
-    words = [*TEXTS[0].split(), *TEXTS[1].split(), *OTHER_WORDS]
-    names = [*SPECIALS, UNKNOWN, *dict.fromkeys(words)]
-    texts = [[names.index(word) for word in text.split()] for text in TEXTS]
-    row = join_texts(texts, 100, with_cls=True)  # [L]
+    tokenizer = vocabulary()
+    names = tokenizer.symbols
+    row = join_texts([tokenizer.encode(text) for text in TEXTS], 100, with_cls=True)  # [L]
     generator = torch.Generator().manual_seed(FIRST_SEED + seed)
     tokens = torch.tensor(row).expand(N_DRAWS, -1)  # [draws, L]
     read, predicted = MaskedTokens().apply(tokens, range(len(SPECIALS) + 1, len(names)), generator)
@@ -117,6 +139,53 @@ def bert_input(seed: int) -> Figure:
             axes.text(place, y, word, ha="center", va="center", fontsize=8, color=text, bbox=box)
     axes.set(xlim=(-2.2, len(inputs.tokens) - 0.4), ylim=(-len(rows) - 0.1, 0.6))
     axes.set_axis_off()
+    return drawing
+
+
+def task_rows(task: LabelledTask, texts: Sequence[str], *, encoder: bool) -> list[list[str]]:
+    """Return the rows of tokens of an example, as an encoder or a decoder reads them."""
+    tokenizer = vocabulary()
+    return [
+        [
+            tokenizer.symbols[token]
+            for token in join_texts([*map(tokenizer.encode, row)], 100, with_cls=encoder)
+        ]
+        for row in task.rows(texts)
+    ]
+
+
+@figure()
+def task_inputs() -> Figure:
+    """Inputs of the tasks with labels, for an encoder (BERT) and for a decoder (GPT)."""
+    drawing = new_figure(
+        8.2, 5.6, "light: first text, dark: second text; red: the token whose vector is read"
+    )
+    names = ("BERT: an encoder, reads [CLS]", "GPT: a decoder, reads the last token")
+    for encoder, name, axes in zip((True, False), names, drawing.subplots(2, 1), strict=True):
+        line = 0.0
+        for task, texts in TASKS.items():
+            rows = task_rows(task, texts, encoder=encoder)
+            for row in rows:
+                texts_before = 0
+                for place, word in enumerate(row):
+                    read = place == (0 if encoder else len(row) - 1)
+                    ground = ("#e8eef8", "#9dbbe6")[texts_before]
+                    box = {"facecolor": RED if read else ground, "edgecolor": "white",
+                           "boxstyle": "square,pad=0.35"}  # fmt: skip
+                    axes.text(place, -line, word, ha="center", va="center", fontsize=8, bbox=box,
+                              color="white" if read else "black")  # fmt: skip
+                    texts_before = min(texts_before + (word == SPECIALS[SEP]), 1)
+                line += 1
+            label = type(task).__name__
+            axes.text(-0.7, len(rows) / 2 - line + 0.5, label, ha="right", va="center",
+                      fontsize=9, color=GREY)  # fmt: skip
+            how = {"Similarity": "sum of both → label", "MultipleChoice": "softmax of scores"}
+            axes.text(11.2, len(rows) / 2 - line + 0.5, how.get(label, "→ label"), va="center",
+                      fontsize=8, color=GREY)  # fmt: skip
+            line += 0.5
+        axes.set_title(name, fontsize=10)
+        axes.set(xlim=(-3.2, 13.4), ylim=(0.3 - line, 0.7))
+        axes.set_axis_off()
     return drawing
 
 
