@@ -241,7 +241,7 @@ def test_the_grid_of_the_melody_takes_clicks_and_undoes(page: Any) -> None:
     page.get_by_role("button", name="C4", exact=True).wait_for()
     steps = page.locator(".steps")
     steps.click(position={"x": 12 * 8 + 5, "y": 9 * 23 + 4})  # ninth sixteenth, C4
-    melody = "JSON.parse(melodyOf(document.querySelector('.keyboard').id))"
+    melody = "JSON.parse(melodyOf(document.querySelector('.keyboard').id)).notes"
     assert page.evaluate(melody) == [[8, 4, 60]]
     steps.click(position={"x": 12 * 10 + 5, "y": 9 * 22 + 4})  # C sharp, in the middle of it
     assert page.evaluate(melody) == [[8, 2, 60], [10, 4, 61]]
@@ -254,6 +254,8 @@ def test_the_grid_of_the_melody_takes_clicks_and_undoes(page: Any) -> None:
     page.get_by_label("Seed").first.click()
     page.keyboard.press("a")  # a field has the focus
     assert page.evaluate(melody) == []
+    page.get_by_label("Quarters per minute").first.fill("120")
+    assert page.evaluate(melody.replace("notes", "tempo")) == 120
 
 
 def test_half_a_drawing_is_completed(page: Any) -> None:

@@ -27,6 +27,11 @@ MELODY = [[0, 2, 67], [2, 2, 67], [6, 1, 72]]
 """A repeated note and a rest; (start, length, pitch) in sixteenths."""
 
 
+def melody(notes: list[list[Any]], tempo: Any = 75) -> str:
+    """What the keyboard sends."""
+    return json.dumps({"tempo": tempo, "notes": notes})
+
+
 def model_of(source: Chorales) -> MusicModel:
     return tiny_model(source, length=128, overlap=64)
 
@@ -35,13 +40,13 @@ def sixteenths(piece: Piece, part: int) -> list[list[int]]:
     """The notes of a part of a MIDI file, as the melody of the page writes them."""
     midi = pretty_midi.PrettyMIDI(io.BytesIO(piece.midi))
     notes = midi.instruments[part].notes
-    step = music.STEP_SECONDS
+    step = 15 / midi.get_tempo_changes()[1][0]
     return [[round(n.start / step), round((n.end - n.start) / step), n.pitch] for n in notes]
 
 
 def harmonise(
     model: MusicModel,
-    notes: str = "[]",
+    notes: str = melody([]),
     upload: str | None = None,
     keep: str = "soprano",
     particles: Any = 1,
@@ -56,31 +61,37 @@ def harmonise(
 @pytest.mark.parametrize(("keep", "part"), [("soprano", 0), ("tenor", 2)])
 def test_the_melody_stays_and_every_other_voice_is_new(keep: str, part: int) -> None:
     model = model_of(Chorales())
-    made = harmonise(model, json.dumps(MELODY[::-1]), keep=keep, particles=2, count=3)
+    made = harmonise(model, melody(MELODY[::-1]), keep=keep, particles=2, count=3)
     assert [piece.name for piece in made] == ["Harmony 1", "Harmony 2", "Harmony 3"]
     assert len({piece.midi for piece in made}) == 3
     for piece in made:
         assert [sixteenths(piece, part)] == [MELODY]
         assert len(piece.parts) == 4
-    again = harmonise(model, json.dumps(MELODY), keep=keep, particles=2, count=3)
+    again = harmonise(model, melody(MELODY), keep=keep, particles=2, count=3)
     assert [piece.midi for piece in again] == [piece.midi for piece in made]
 
 
 def test_a_midi_file_is_taken_in_place_of_the_keyboard(tmp_path: Path) -> None:
     path = tmp_path / "tune.mid"
-    write_midi(music.read_melody(json.dumps(MELODY)), path)
-    (piece,) = harmonise(model_of(Chorales()), "[[0, 1, 60]]", str(path))
+    write_midi(music.read_melody(melody(MELODY)), path)
+    (piece,) = harmonise(model_of(Chorales()), melody([[0, 1, 60]]), str(path))
     assert piece.name == "Harmony 1 of tune"
     assert sixteenths(piece, 0) == MELODY
 
 
+def test_the_melody_has_the_tempo_of_the_page() -> None:
+    midi = music.read_melody(melody(MELODY, 150))
+    assert midi.get_tempo_changes()[1].tolist() == [150]
+    assert [note.start for note in midi.instruments[0].notes] == pytest.approx([0, 0.2, 0.6])
+
+
 def test_a_continuation_begins_with_the_melody_and_goes_on() -> None:
-    given = (json.dumps(MELODY), None, None, 1, 2.0)
+    given = (melody(MELODY), None, None, 1, 2.0)
     (piece,) = music.perform(model_of(Chorales()), music.CONTINUE, *given, 1, 1.0, 1)
     assert piece.name == "Continuation 1"
     soprano = [note for note in sixteenths(piece, 0) if note[0] < 6]
     assert soprano == [[0, 2, 67], [2, 2, 67]], "given notes come back as they are"
-    assert piece.roll.seconds > 7 * music.STEP_SECONDS + 1
+    assert piece.roll.seconds > 7 * 0.2 + 1
 
 
 def test_what_a_model_can_do_depends_on_its_music() -> None:
@@ -94,13 +105,20 @@ def test_what_a_model_can_do_depends_on_its_music() -> None:
 @pytest.mark.parametrize(
     ("notes", "says"),
     [
-        ("[]", "no notes yet"),
+        (melody([]), "no notes yet"),
         pytest.param("[" * 100_000, "cannot be read", id="nested"),
-        ('[["0", 1, 60]]', "has a note outside"),
-        ("[[0, 1]]", "has a note outside"),
-        ("[[250, 7, 60]]", "has a note outside"),
-        ("[[0, 1, 128]]", "has a note outside"),
-        ("[[0, 4, 90]]", "MIDI pitch 90"),
+        ("[]", "cannot be read"),
+        ('{"notes": []}', "cannot be read"),
+        (melody([["0", 1, 60]]), "has a note outside"),
+        (melody([[0, 1]]), "has a note outside"),
+        (melody([[250, 7, 60]]), "has a note outside"),
+        (melody([[0, 1, 128]]), "has a note outside"),
+        (melody([[0, 4, 90]]), "MIDI pitch 90"),
+        (
+            melody([[0, 4, 60]], 0),
+            "Quarters per minute needs a whole number from 20 to 300; found 0",
+        ),
+        (melody([[0, 4, 60]], "fast"), "Quarters per minute"),
     ],
 )
 def test_other_melodies_are_refused_in_a_sentence(notes: str, says: str) -> None:
@@ -119,7 +137,7 @@ def test_other_melodies_are_refused_in_a_sentence(notes: str, says: str) -> None
 )
 def test_other_settings_are_refused_in_a_sentence(change: dict[str, Any], says: str) -> None:
     with pytest.raises(UserError, match=says):
-        harmonise(model_of(Chorales()), **({"notes": json.dumps(MELODY)} | change))
+        harmonise(model_of(Chorales()), **({"notes": melody(MELODY)} | change))
 
 
 def hymn(bars: int = 4) -> Score:
@@ -171,8 +189,10 @@ def test_bars_of_some_voices_are_made_anew_again_and_again(tmp_path: Path) -> No
     ],
 )
 def test_other_bars_are_refused_in_a_sentence(change: dict[str, Any], says: str) -> None:
-    given = {"shown": midi_bytes(hymn()), "notes": "[]", "upload": None, "first": 2, "last": 3,
-             "tracks": "", "particles": 1, "seed": 0, "temperature": 1.0, "count": 1}  # fmt: skip
+    given = {
+        "shown": midi_bytes(hymn()), "notes": melody([]), "upload": None, "first": 2, "last": 3,
+        "tracks": "", "particles": 1, "seed": 0, "temperature": 1.0, "count": 1,
+    }  # fmt: skip
     with pytest.raises(UserError, match=says):
         music.redo(model_of(Chorales()), *(given | change).values())
 

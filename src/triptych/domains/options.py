@@ -198,7 +198,7 @@ class SamplingOptions(Checked):
 class SampleOptions(SamplingOptions, AverageOptions, FolderOptions):
     """Sample from a trained model."""
 
-    count: PositiveInt = 1
+    count: PositiveInt = 4
     """Number of samples."""
     dtype: Dtype = "fp32"
     """Number format of the weights; bf16 and int8 are faster and change the samples."""

@@ -16,7 +16,7 @@ class GanSampleOptions(FolderOptions):
 
     out: str
     """Folder for grid.png and one PNG per image; created if missing."""
-    count: PositiveInt = 16
+    count: PositiveInt = 4
     """Number of images."""
     seed: Seed = 0
     """Seed of the noise; the same seed gives the same images on the same device."""

@@ -70,7 +70,7 @@ class ImageSampleOptions(SampleOptions):
 
     out: str
     """Folder for grid.png and one PNG per image; created if missing."""
-    count: PositiveInt = 16
+    count: PositiveInt = 4
     """Number of images; with complete or upscale, of each given picture."""
     label: int | None = None
     """Class of the images, a number from 0, for class-conditional models; null for all in turn, and

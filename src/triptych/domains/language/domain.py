@@ -46,8 +46,6 @@ class LanguageSampleOptions(options.SampleOptions):
 
     out: str
     """Folder for one .txt per text; created if missing."""
-    count: PositiveInt = 4
-    """Number of texts."""
     prompt: str = ""
     """Text that every sample begins with, empty to begin anew; for a masked-token model a text in
     which [MASK] stands for each token to fill in."""

@@ -121,8 +121,6 @@ class MusicSampleOptions(TranspositionOptions, SampleOptions, ConstraintOptions,
     out: str
     """Folder for one .mid, .wav and .png per piece, and a .musicxml where the music has bars;
     created if missing."""
-    count: PositiveInt = 2
-    """Number of pieces."""
     primer: str | None = None
     """MIDI file or score to continue, whose notes come back as they are; null for a new piece."""
     primer_bars: PositiveInt | None = None

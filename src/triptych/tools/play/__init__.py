@@ -92,6 +92,8 @@ class Play(PluginOptions):
         for name in names:
             models[name] = triptych.load(name, device=self.device)
             page_of(models[name], name)  # refused before the server starts
+        if self.checkpoint is None:  # models of a domain stand side by side
+            models = dict(sorted(models.items(), key=lambda item: item[1].domain))
         serve(models, port=self.port, browser=not self.no_browser)
 
 

@@ -37,10 +37,10 @@ from triptych.tools.play.parts import (
 )
 from triptych.tools.report.page import piece_figure
 
-QUARTERS_PER_MINUTE = 75.0
-"""Tempo of a melody from the keyboard of the page."""
-STEP_SECONDS = 60 / QUARTERS_PER_MINUTE / 4
-"""Duration of a sixteenth."""
+TEMPO = 75
+"""Quarters per minute of the keyboard, before the visitor changes it."""
+TEMPOS = (20, 300)
+"""Least and most quarters per minute of the keyboard."""
 MAX_STEPS = 256
 """Longest melody from the keyboard, in sixteenths."""
 MAX_BYTES = 200_000
@@ -111,12 +111,14 @@ def given_music(model: MusicModel, notes: str, upload: str | None) -> Score:
 def read_melody(notes: str, program: int = 0) -> pretty_midi.PrettyMIDI:
     """Return the melody of the page's keyboard.
 
-    notes: JSON, a list of [start, length, pitch] in sixteenths and MIDI pitches. program: of
-    General MIDI. Raises UserError where there are none and for a melody that is damaged or too
+    notes: JSON, an object of "tempo" in quarters per minute and "notes", a list of [start, length,
+    pitch] in sixteenths and MIDI pitches. program: of General MIDI. Raises UserError where there
+    are no notes, for another tempo than those of `TEMPOS`, and for a melody that is damaged or too
     long.
     """
     try:
-        rows = json.loads(notes)
+        melody = json.loads(notes)
+        tempo, rows = melody["tempo"], melody["notes"]
         wrong = not all(
             len(row) == 3
             and all(type(value) is int for value in row)
@@ -124,7 +126,7 @@ def read_melody(notes: str, program: int = 0) -> pretty_midi.PrettyMIDI:
             and 0 <= row[2] <= 127
             for row in rows
         )
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise UserError("The melody cannot be read; load the page again") from error
     if wrong:
         raise UserError(
@@ -135,11 +137,11 @@ def read_melody(notes: str, program: int = 0) -> pretty_midi.PrettyMIDI:
             "There are no notes yet: play some on the keyboard, press Example melody, or choose a "
             "MIDI file."
         )
-    melody = Notes.of(
-        (pitch, start * STEP_SECONDS, (start + length) * STEP_SECONDS, 80)
-        for start, length, pitch in sorted(rows)
+    step = 15 / within("Quarters per minute", tempo, *TEMPOS)  # seconds of a sixteenth
+    played = Notes.of(
+        (pitch, start * step, (start + length) * step, 80) for start, length, pitch in sorted(rows)
     )
-    return new_midi(instruments(melody, [("Melody", program)]), QUARTERS_PER_MINUTE)
+    return new_midi(instruments(played, [("Melody", program)]), tempo)
 
 
 def perform(
@@ -220,7 +222,10 @@ def layout(model: MusicModel, key: str) -> None:
         "note takes the chosen length. A click on the grid adds a note, or removes the one there."
     )
     gr.HTML(
-        template("keyboard.html.j2", id=keyboard, letters=COMPUTER_KEYS), apply_default_css=False
+        template(
+            "keyboard.html.j2", id=keyboard, letters=COMPUTER_KEYS, tempo=TEMPO, tempos=TEMPOS
+        ),
+        apply_default_css=False,
     )
     result = gr.HTML(
         template("pieces.html.j2", figures=[]), render=False, apply_default_css=False

@@ -208,5 +208,5 @@ def costs() -> Figure:
         axes.minorticks_off()
         light_grid(axes)
         axes.axvline(WIDTH, color=GREY, linestyle=":", linewidth=1)
-    left.legend()
+    drawing.legend(loc="outside lower center", ncols=4)
     return drawing

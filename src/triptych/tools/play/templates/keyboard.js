@@ -1,5 +1,4 @@
 /* Keyboard and step grid: each key writes a note at the cursor; a click on the grid does too. */
-const STEP_SECONDS = 0.2; // a sixteenth at 75 quarters per minute
 const MAX_STEPS = 256;
 const BAR = 16;
 const [CELL, LINE] = [12, 9]; // pixels of a sixteenth and of a semitone
@@ -20,7 +19,11 @@ function attachKeyboard(box) {
   let lowest = 60;
   const before = []; // states to return to
   let melody = null; // what sounds: {sources, timer}
-  box.melody = () => notes;
+  const tempo = () => Number(find(".tempo").value); // quarters per minute
+  const stepSeconds = () => 15 / (tempo() || 75); // of a sixteenth; no tempo is there while one is typed
+  box.melody = () => ({
+    tempo: tempo(), notes: notes.map(({ start, length, pitch }) => [start, length, pitch]),
+  });
 
   const say = (text) => { find(".said").textContent = text; };
   const length = () => Number(find(".length:checked").value);
@@ -100,9 +103,10 @@ function attachKeyboard(box) {
   async function hear(some) {
     openAudio();
     await audio.resume();
+    const step = stepSeconds();
     return some.map(({ start, length, pitch }) => sound(
-      { pitch, duration: length * STEP_SECONDS, velocity: 90, drum: 0 },
-      audio.currentTime + 0.02 + start * STEP_SECONDS, 0,
+      { pitch, duration: length * step, velocity: 90, drum: 0 },
+      audio.currentTime + 0.02 + start * step, 0,
     ));
   }
 
@@ -117,12 +121,12 @@ function attachKeyboard(box) {
 
   async function listen() {
     if (melody) return stop();
-    const sources = await hear(notes);
+    const [sources, seconds] = [await hear(notes), stepSeconds()];
     const began = audio.currentTime + 0.02;
     const last = Math.max(0, ...notes.map((note) => note.start + note.length));
     find(".listen").textContent = "Stop";
     const timer = setInterval(() => {
-      const step = (audio.currentTime - began) / STEP_SECONDS;
+      const step = (audio.currentTime - began) / seconds;
       if (step >= last) return stop();
       const line = svg.querySelector(".cursor");
       line.setAttribute("x1", step * CELL);
@@ -186,8 +190,7 @@ function attachKeyboard(box) {
   show();
 }
 
-/* The notes of a keyboard as JSON: [start, length, pitch], times in sixteenths. */
+/* The melody of a keyboard as JSON: quarters per minute, and notes [start, length, pitch] in sixteenths. */
 function melodyOf(id) {
-  const notes = document.querySelector(`#${id}`).melody();
-  return JSON.stringify(notes.map(({ start, length, pitch }) => [start, length, pitch]));
+  return JSON.stringify(document.querySelector(`#${id}`).melody());
 }
