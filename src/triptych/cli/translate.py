@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 from triptych.cli.models import open_model, shared_work
-from triptych.domains.base import Domain, Translation
+from triptych.domains.base import AlignedText, Domain, Translation
 from triptych.files.lines import split_lines
 from triptych.files.progress import ProgressLine
 from triptych.types import Progress
@@ -101,17 +101,20 @@ def is_ready(stream: BinaryIO) -> bool:
 
 def write_lines(
     stream: BinaryIO,
-    translations: Sequence[str | Sequence[str] | Sequence[Translation]],
+    translations: Sequence[str | AlignedText | Sequence[str] | Sequence[Translation]],
     *,
     n_best: int,
     first: int = 1,
 ) -> None:
     """Write exactly n_best lines for each input line; empty ones follow if there are fewer.
 
-    Of a `Translation` its line has the number of the input line (counted from `first`), the rank,
-    score, log p and text, separated by tabs; nothing stands for translations that are missing.
+    Of an `AlignedText` its line has the text, a tab and the pairs. Of a `Translation` its line has
+    the number of the input line (counted from `first`), the rank, score, log p and text, separated
+    by tabs; nothing stands for translations that are missing.
     """
     for number, texts in enumerate(translations, start=first):
+        if isinstance(texts, AlignedText):
+            texts = f"{texts.text}\t{' '.join(f'{i}-{j}' for i, j in texts.pairs)}"
         best = [texts] if isinstance(texts, str) else list(texts)
         scored = any(isinstance(one, Translation) for one in best)
         for rank, one in enumerate(best if scored else (best + [""] * n_best)[:n_best], start=1):

@@ -52,6 +52,15 @@ class Translation(NamedTuple):
     """log p in nats."""
 
 
+class AlignedText(NamedTuple):
+    """Translation of a line, with its alignment."""
+
+    text: str
+    pairs: list[tuple[int, int]]
+    """Numbers of words, from 0, of the line and of the translation that belong together. Spaces
+    separate words, and each Chinese or Japanese character is one."""
+
+
 class Decoder(NamedTuple):
     """Decoder-only model inside a trained model, with what a decoding step of it needs."""
 
@@ -255,7 +264,7 @@ class TrainedModel(ABC):
 
     def translate(
         self, lines: Sequence[str], *, n_best: int = 1, **options: Any
-    ) -> list[str] | list[list[str]] | list[list[Translation]]:
+    ) -> list[str] | list[list[str]] | list[list[Translation]] | list[AlignedText]:
         """Return a translation without line ends per line, or at most n_best for n_best above 1.
 
         options: progress, and the fields of the domain's `translate_options` that are not those of

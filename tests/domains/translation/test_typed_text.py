@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import triptych
-from triptych.domains.translation.kept import PIECES, Aligned, Masked
+from triptych.domains.translation.kept import PIECES, Masked, marked_line
+from triptych.domains.translation.markup import Pair, Word
 from triptych.errors import UserError
 from triptych.text.byte_level import BytePairs, Characters
 from triptych.text.tokenizer import in_usual_case, readable
@@ -104,23 +105,28 @@ def test_every_piece_is_in_the_translation_once(translator: Any) -> None:
 
 
 def test_emoji_keep_their_spaces() -> None:
-    masked = Masked.of("A red 😀 dog runs. 🎉", lambda text: text)
-    assert masked is not None
-    assert masked.text == "A red dog runs. "
-    words = [Aligned(0, 3, 0), Aligned(4, 8, 2), Aligned(9, 13, 6), Aligned(14, 18, 10)]
-    assert masked.restored("Ein rote Hund lauf", lambda: words) == "Ein rote 😀 Hund lauf 🎉"
+    marked = marked_line("A red 😀 dog runs. 🎉")
+    assert marked.text == "A red dog runs. "
+    words = [Word(0, 3, 0), Word(4, 8, 2), Word(9, 13, 6), Word(14, 18, 10)]
+    pair = Pair(marked.text, "Ein rote Hund lauf", words)
+    assert str(marked.of(pair)) == "Ein rote 😀 Hund lauf 🎉"
 
 
-def test_tags_stand_around_the_words_that_read_their_content() -> None:
-    masked = Masked.of("A <b>red dog</b> eats<br/> {x}.", str)
+def test_pieces_come_back_or_the_line_is_divided() -> None:
+    masked = Masked.of("A  “red” dog eats {x}.", lambda part: part.replace("  ", " "), "42")
     assert masked is not None
-    assert masked.text == "A red dog eats 4."
-    words = [Aligned(0, 1, 15), Aligned(2, 6, 10), Aligned(7, 11, 6), Aligned(12, 16, 2)]
-    found = masked.restored("4 isst Hund rote", lambda: words)
-    assert found == "<br/>{x} isst <b>Hund rote</b>"
-    assert masked.restored("44 isst", lambda: words) is None
-    assert masked.restored("4 isst 4", lambda: words) is None
-    assert masked.restored("4 isst", lambda: []) is None
+    assert (masked.text, masked.digits) == ("A “red” dog eats 4.", {"4": "{x}"})
+    words = [Word(0, 1, 17), Word(2, 6, 12), Word(7, 11, 8), Word(12, 16, 2)]
+    found = masked.restored(Pair(masked.text, "4 isst Hund rote", words), "the line")
+    assert found is not None
+    assert found.text == "{x} isst Hund rote"
+    assert found.words == [Word(0, 3, 18), Word(4, 8, 13), Word(9, 13, 9), Word(14, 18, 3)]
+    for wrong in ("44 isst", "4 isst 4", "isst"):
+        assert masked.restored(Pair(masked.text, wrong, []), "") is None
+    assert Masked.of("{a} {b} {c}", str, "42") is None
+    assert Masked.of("{a} {b} {c}", str, None) == Masked("{a} {b} {c}", {}, [(0, 0)] + [
+        (place, place) for place in (0, 4, 8)
+    ])  # fmt: skip
 
 
 @pytest.mark.parametrize("other", [{"n_best": 2}, {"scores": True}, {"prefix": "A"}])

@@ -12,6 +12,8 @@ from triptych.types import Checked, Dtype, NonNegativeInt, PositiveInt
 
 NUMBERS = "attention.json"
 STEPS = "steps.png"
+BY_WORDS = ("keep", "glossary", "terms", "alignments")
+"""Options of `TranslationRequest` that find words of a line in its translation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +59,14 @@ class TranslationRequest(options.SamplingOptions, SearchOptions):
     min_score: float | None = None
     """Score of a translation below which the line itself is written, and for a line of which most
     characters are not in the vocabulary; null for none."""
+    glossary: str | None = None
+    """Table of terms and their translations, two columns separated by a tab: where a line has a
+    term, its translation has the term's."""
+    terms: bool = False
+    """Read terms beside a line too: line ||| term=translation; term=translation."""
+    alignments: bool = False
+    """Write a second column, separated by a tab: pairs i-j of words, from 0, that say which word i
+    of the line the word j of the translation reads most."""
     sample: bool = False
     """Sample translations, by seed, temperature, top_k and top_p, instead of a beam search."""
 
@@ -75,20 +85,28 @@ class TranslationRequest(options.SamplingOptions, SearchOptions):
             raise UserError(f"n_best ({self.n_best}) must not be larger than beam ({self.beam})")
         unused, why = ["temperature", "top_k", "top_p", "seed"], "sampling; expected sample true"
         if self.sample:
-            unused = ["n_best", "scores", "require", "length_penalty", "keep", "min_score"]
+            unused = ["n_best", "scores", "require", "length_penalty", "min_score", *BY_WORDS]
             why = "beam search; expected it without sample"
         for name in unused:
             if getattr(self, name) != getattr(TranslationRequest, name):
                 raise UserError(f"{name} belongs to {why}")
-        if self.keep and (self.of_whole_lines or self.n_best > 1 or self.scores):
+        if self.by_words and (self.of_whole_lines or self.n_best > 1 or self.scores):
+            name = next(name for name in BY_WORDS if getattr(self, name))
             raise UserError(
-                "keep writes one translation of each line; expected it without n_best, scores, "
+                f"{name} writes one translation of each line; expected it without n_best, scores, "
                 "prefix, require, min_length and max_length"
             )
+        if self.keep and self.alignments:
+            raise UserError("alignments number the words of a line; expected them without keep")
 
     @property
     def phrases(self) -> tuple[str, ...]:
         return (self.require,) if isinstance(self.require, str) else tuple(self.require or ())
+
+    @property
+    def by_words(self) -> bool:
+        """Whether words of a line have places in its translation, see `kept`."""
+        return any(getattr(self, name) for name in BY_WORDS)
 
     @property
     def of_whole_lines(self) -> bool:

@@ -15,7 +15,7 @@ from triptych.core.models.encoder_decoder import SequenceToSequence
 from triptych.core.universal import halts
 from triptych.decoding.beams import Hypothesis, LengthPenalty
 from triptych.decoding.ranks import gathered, share, shared_out
-from triptych.domains.base import TrainedModel, Translation
+from triptych.domains.base import AlignedText, TrainedModel, Translation
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.domains.synthetic import known_entropy
 from triptych.domains.translation import metrics, render
@@ -28,7 +28,7 @@ from triptych.domains.translation.domain import (
     TranslationRequest,
     TranslationScoreRequest,
 )
-from triptych.domains.translation.kept import translate_kept
+from triptych.domains.translation.kept import Translator
 from triptych.domains.translation.lines import NO_SPACES, one_line, primary_subtag, split_long
 from triptych.domains.translation.model import (
     END,
@@ -96,10 +96,11 @@ class TranslationModel(metrics.LikelihoodScores, TrainedModel):
 
     def translate(
         self, lines: Sequence[str], *, progress: Progress | None = None, **options: Any
-    ) -> list[str] | list[list[str]] | list[list[Translation]]:
+    ) -> list[str] | list[list[str]] | list[list[Translation]] | list[AlignedText]:
         """Return one translation per line; for n_best above 1 a list of n_best, best first.
 
-        options, progress: see `search`; with scores a list of `Translation` for each line. A blank
+        options, progress: see `search`; with scores a list of `Translation` for each line, with
+        alignments an `AlignedText`. A blank
         line has an empty translation. A translation contains no line end and has at most 50 tokens
         more than its source, besides those that the options demand.
 
@@ -114,8 +115,8 @@ class TranslationModel(metrics.LikelihoodScores, TrainedModel):
             if not isinstance(line, str):
                 raise TypeError(f"line {number} is {line!r}; expected text")
         request = TranslationRequest(**options)
-        if request.keep:
-            return translate_kept(self, lines, **{**options, "keep": False})
+        if request.by_words:
+            return Translator.of(self, request).lines(lines)
         self.name_unread(lines)
         limit = self.settings.max_length - 1  # its end counts
         source = self.vocabulary.source
