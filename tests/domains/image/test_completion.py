@@ -19,10 +19,11 @@ from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.heads import Categorical, HeadConfig, MixtureOfLogistics
 from triptych.decoding.sampling import Sampling, sample_value
 from triptych.domains.image.domain import HALVES, ImageSampleOptions
-from triptych.domains.image.given import filled_pixels, read_pictures
+from triptych.domains.image.given import filled_pixels
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.pictures import render
 from triptych.domains.pictures.data import ImageDataset
+from triptych.domains.pictures.given import read_pictures
 from triptych.domains.pictures.options import SAMPLE, Reading
 from triptych.errors import UserError
 from triptych.files.results import OutputFolder

@@ -15,37 +15,14 @@ from triptych.domains.image.domain import HALVES, ImageSampleOptions
 from triptych.domains.image.model import average_down
 from triptych.domains.pictures import render
 from triptych.domains.pictures.data import labels_of, reading_of
-from triptych.domains.pictures.decode import NOTES, decode_pages, why_unreadable
-from triptych.domains.pictures.image_folder import find_images
+from triptych.domains.pictures.given import decode_picture, read_pictures
 from triptych.domains.pictures.options import GRID, SAMPLE, Reading
 from triptych.errors import UserError
-from triptych.files.folders import warn_once
 from triptych.files.results import OutputFolder
 from triptych.types import ProgressFactory
 
 if TYPE_CHECKING:
     from triptych.domains.image.inference import ImageModel
-
-
-def read_pictures(
-    path: str, shapes: list[tuple[int, int, int]], levels: int, reading: Reading
-) -> dict[Path, Tensor]:
-    """Return pictures by path, of a file or of all image files below a folder in order of names.
-
-    Pictures are uint8 [H, W, C], with the levels of the model. Of a folder, files named `GRID` are
-    left out: sampling writes one beside its images. shapes: heights, widths and channels that are
-    allowed. Raises UserError for a folder without images, a damaged file, and another size.
-    """
-    given = Path(path)
-    paths = [given]
-    if given.is_dir():
-        paths = [given / name for name in find_images(given)[0] if name.name != GRID]
-        if not paths:
-            raise UserError(f"{path} holds no images")
-    return {
-        file: torch.from_numpy(render.to_levels(_decode(file, shapes, reading), levels))
-        for file in paths
-    }
 
 
 def filled_pixels(mask: str, height: int, width: int) -> Tensor:
@@ -61,7 +38,7 @@ def filled_pixels(mask: str, height: int, width: int) -> Tensor:
         columns = {"left": slice(width // 2), "right": slice(width // 2, None)}.get(mask, columns)
         filled[rows, columns] = True
     else:
-        white = _decode(Path(mask), [(height, width, 1)], Reading())
+        white = decode_picture(Path(mask), [(height, width, 1)], Reading())
         filled = torch.from_numpy(white[..., 0] >= 128)
     if not filled.any():
         raise UserError(
@@ -69,25 +46,6 @@ def filled_pixels(mask: str, height: int, width: int) -> Tensor:
             "expected some white pixels"
         )
     return filled
-
-
-def _decode(path: Path, shapes: list[tuple[int, int, int]], reading: Reading) -> NDArray[np.uint8]:
-    """Return the 8-bit pixels of a file's first image, of one of the shapes."""
-    notes: set[str] = set()
-    try:
-        images = decode_pages(path.read_bytes(), shapes[0][2], reading=reading, notes=notes)
-        pixels = next(images)
-        notes.update({"first"} if next(images, None) is not None else ())
-    # Pillow raises a dozen types of exception for damaged files.
-    except Exception as error:
-        raise UserError(f"{path} cannot be read as an image: {why_unreadable(error)}") from error
-    if pixels.shape not in shapes:
-        sizes = " or ".join(f"{width} wide and {height} high" for height, width, _ in shapes)
-        height, width, _ = pixels.shape
-        raise UserError(f"{path} is {width} wide and {height} high (pixels), expected {sizes}")
-    for note in sorted(notes):
-        warn_once(f"{path}: {NOTES[note].format(reading)}")
-    return pixels
 
 
 def write_given(

@@ -1,0 +1,1 @@
+"""Images classified by an encoder of patches: the Vision Transformer."""
