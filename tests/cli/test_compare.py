@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -317,17 +318,24 @@ def test_a_signal_stops_the_runs(cli, trainer: Path, tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+def built(comparison: plan.Comparison) -> list[Any]:
+    """The settings of each variant, as training reads them."""
+    domain, length = find_domain(comparison.domain), comparison.length(Cost(1, 1.0))
+    words = [comparison.words(variant) for variant in comparison.variants]
+    return [read_run("train", [*each, *length], domain)[0] for each in words]
+
+
 @pytest.mark.parametrize("name", plan.shipped())
-def test_shipped_comparisons_are_settings_of_their_base(name: str) -> None:
-    comparison = plan.read_comparison(plan.find(name))
-    assert len(comparison.variants) == 8
-    domain = find_domain(comparison.domain)
-    built = [
-        read_run("train", [*comparison.words(v), *comparison.length(Cost(1, 1.0))], domain)[0]
-        for v in comparison.variants
-    ]
-    parts = {(c.model.transformer.positions, c.model.transformer.attention) for c in built}
-    assert len(parts) == 8
+def test_shipped_comparisons_have_eight_kinds_of_attention(name: str) -> None:
+    models = [config.model.transformer for config in built(plan.read_comparison(plan.find(name)))]
+    assert len({(model.positions, model.attention) for model in models}) == 8
+
+
+def test_the_file_on_the_page_is_a_comparison(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/compare.md").read_text(encoding="utf-8")
+    (tmp_path / "page.yaml").write_text(page.partition("```yaml\n")[2].partition("```")[0])
+    first, *others = built(plan.read_comparison(tmp_path / "page.yaml"))
+    assert all(replace(other, run=first.run) != first for other in others)
 
 
 @pytest.mark.slow
