@@ -59,7 +59,7 @@ class Compare(CompareOptions):  # noqa: D101
             plan.write_record(out, comparison, costs)
             failed = train_cells(missing, words, out, self.processes)
             found |= {cell: read_outcome(out / str(cell)) for cell in missing}
-        outcomes = {cell: o for cell, o in found.items() if o and o.finished and cell not in failed}
+        outcomes = {cell: o for cell, o in found.items() if o and o.finished}
         planned = {variant: comparison.steps(cost) for variant, cost in costs.items()}
         rows = table.summarise(outcomes, costs, planned)
         lines = table.lines_of(rows, outcomes)
@@ -80,9 +80,10 @@ class Compare(CompareOptions):  # noqa: D101
         for cell, why in failed.items():
             print(f"{cell} failed, {why}")
         print(f"{out} has {', '.join(files)} and the runs", file=sys.stderr)
-        if lacking := len(cells) - len(outcomes):
-            raise TrainingStopped(f"{lacking} of {len(cells)} runs failed; {out}/logs has the rest "
-                                  "of what they print")  # fmt: skip
+        if lacking := {*failed, *cells} - (outcomes.keys() - failed.keys()):
+            raise TrainingStopped(
+                f"{len(lacking)} of {len(cells)} runs failed; {out}/logs has all that they print"
+            )
 
 
 @contextmanager

@@ -161,7 +161,7 @@ def draw(outcomes: Outcomes, budget: Budget) -> bytes:
         x = [fmean(places) for places, _ in points]
         mean = [fmean(values) for _, values in points]
         error = [mean_and_error(values)[1] or 0.0 for _, values in points]
-        colour, style = COLOURS[number % len(COLOURS)], "-:"[number // len(COLOURS) % 2]
+        colour, style = COLOURS[number % len(COLOURS)], ("-", "--")[number // len(COLOURS) % 2]
         axes.plot(x, mean, style, color=colour, marker="o", markersize=3, label=variant)
         low, high = ([m + side * e for m, e in zip(mean, error, strict=True)] for side in (-1, 1))
         axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
