@@ -60,14 +60,22 @@ def read_docstrings(package: str) -> list[Docstring]:
     Files that this version of Python cannot parse are left out. Raises UserError for a package that
     is not installed.
     """
+    texts = read_texts(package)
+    proses = ((file, name, tuple(prose(text))) for file, name, text in texts)
+    return [Docstring(package, file, name, parts) for file, name, parts in proses if parts]
+
+
+def read_texts(package: str) -> list[tuple[str, str, str]]:
+    """Return file, name and whole text of each docstring, as `read_docstrings` does."""
     root = package_folder(package)
     inside = (path.relative_to(root) for path in root.rglob("*.py"))
     paths = sorted(
         (path for path in inside if not OMITTED_FOLDERS.intersection(path.parts)),
         key=lambda path: path.parts,
     )
-    read = partial(_read_file, package, root)
-    docstrings = read_in_order(read, paths, count=len(paths), what=f"files of {package}")
+    docstrings = read_in_order(
+        partial(_read_file, root), paths, count=len(paths), what=f"files of {package}"
+    )
     return [each for of_file in docstrings for each in of_file]
 
 
@@ -92,13 +100,12 @@ def versions(packages: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield package, python_version() if own else metadata.version(known[package][0])
 
 
-def _read_file(package: str, root: Path, path: Path) -> list[Docstring]:
+def _read_file(root: Path, path: Path) -> list[tuple[str, str, str]]:
     try:
         tree = ast.parse((root / path).read_bytes())
     except (SyntaxError, ValueError, OSError):
         return []
-    texts = ((name, tuple(prose(text))) for name, text in _texts(tree, ""))
-    return [Docstring(package, path.as_posix(), name, parts) for name, parts in texts if parts]
+    return [(path.as_posix(), name, text) for name, text in _texts(tree, "")]
 
 
 def _texts(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:

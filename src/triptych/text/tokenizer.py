@@ -270,6 +270,12 @@ class TextTokenizer:
         encodings = self._tokenizer.encode_batch_fast(lines, add_special_tokens=False)
         return [[first + piece for piece in encoding.ids] for encoding in encodings]
 
+    def located(self, lines: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+        """Return the ids of each line, and the first character of each and that after its last."""
+        lines, first = [line.translate(self.replaced) for line in lines], len(self.specials)
+        encodings = self._tokenizer.encode_batch(lines, add_special_tokens=False)
+        return [([first + piece for piece in each.ids], each.offsets) for each in encodings]
+
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of one row of ids."""
         return self.decode_batch([ids])[0]

@@ -214,3 +214,30 @@ class SequenceTaskModel(nn.Module):
         """Vectors of the rows of examples: three tensors [B, R, L] -> [B, R, D]."""
         rows: Tensor = self.reader(*(each.flatten(0, 1) for each in (tokens, segments, padding)))
         return rows.view(*tokens.shape[:2], -1)  # [B, R, D]
+
+
+HIDDEN = -1e4
+"""Logit of a place that cannot be chosen; finite, so that divergences of distributions are too."""
+
+
+class SpanModel(nn.Module):
+    """Chooses the first and the last token of an answer (Devlin et al. 2018, section 4.2).
+
+    head: of two outputs.
+    """
+
+    def __init__(self, encoder: EncoderOnly, head: TaskHead) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.task_head = head
+
+    def forward(self, tokens: Tensor, segments: Tensor, padding: Tensor) -> Tensor:
+        """Logits of the first and of the last token at every place: [B, 2, L].
+
+        tokens, segments: int64 [B, L]; padding: bool [B, L], True on padding. Only the tokens of
+        the second segment and the first place, [CLS], which stands for no answer, can be chosen.
+        """
+        logits: Tensor = self.task_head(self.encoder(tokens, segments, padding))  # [B, L, 2]
+        hidden = (segments == 0) | padding  # [B, L]
+        hidden[:, 0] = False
+        return logits.transpose(1, 2).masked_fill(hidden.unsqueeze(1), HIDDEN)  # [B, 2, L]

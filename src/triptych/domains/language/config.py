@@ -50,7 +50,7 @@ class Config(RunSettings):
     """Sizes of the model."""
     task: Task = field(default_factory=MaskedTokens)
     """What is trained, by class path: MaskedTokens, NextToken, Classification, Entailment,
-    Similarity or MultipleChoice."""
+    Similarity, MultipleChoice or SpanAnswer."""
 
     def __post_init__(self) -> None:
         holds = self.task.reads.holds

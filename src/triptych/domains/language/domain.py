@@ -12,6 +12,8 @@ from triptych.types import NonNegativeInt, PositiveInt
 STANDARD_INPUT = "-"
 LABELS = "labels.tsv"
 """Name of the file with the labels of lines."""
+ANSWERS = "answers.tsv"
+"""Name of the file with the answers to questions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +43,7 @@ class LanguageEvaluateOptions(LanguageScoreRequest, options.EvaluateOptions):
 class LanguageSampleOptions(options.SampleOptions):
     """Write texts with a next-token model, fill masks with a masked-token model, or label lines.
 
-    Lines are labelled by a model of a task with labels.
+    Lines are labelled by a model of a task with labels; one of SpanAnswer answers questions.
     """
 
     out: str
@@ -55,13 +57,19 @@ class LanguageSampleOptions(options.SampleOptions):
     lines: str | None = None
     """File with an example a line, its texts between tabs, - for standard input; a model of a task
     with labels writes the label and the probability of each into labels.tsv."""
+    document: str | None = None
+    """Text file in which a model of SpanAnswer finds the answer to the prompt, or to each line of
+    --lines; answers.tsv has question, answer and its probability."""
 
     def input_files(self) -> dict[str, str]:
-        if self.lines == STANDARD_INPUT:
-            return {}
-        return {"lines": "a text file with an example a line, or - for standard input"}
+        files = {"document": "a text file with the answers"}
+        if self.lines != STANDARD_INPUT:
+            files["lines"] = "a text file with an example a line, or - for standard input"
+        return files
 
     def output_names(self) -> list[str]:
+        if self.document is not None:
+            return [ANSWERS]
         if self.lines is not None:
             return [LABELS]
         return [f"text-{index:02d}.txt" for index in range(self.count)]

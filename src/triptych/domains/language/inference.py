@@ -6,12 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Any, Unpack
 
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.sampling import SampleKeywords, SampleRequest
 from triptych.domains.base import Decoder, TrainedModel
 from triptych.domains.language.domain import (
+    ANSWERS,
     LABELS,
     STANDARD_INPUT,
     LanguageSampleOptions,
@@ -20,9 +22,10 @@ from triptych.domains.language.domain import (
 from triptych.domains.language.model import SEP, SPECIALS, LanguageSettings, Scored, Vocabulary
 from triptych.domains.language.sources import Labelled, filled, in_memory
 from triptych.domains.language.tasks.labelled import LabelledTask
+from triptych.domains.language.tasks.span import SpanAnswer
 from triptych.domains.options import counted
 from triptych.errors import UserError
-from triptych.files.lines import read_input_lines
+from triptych.files.lines import read_input_lines, read_lines
 from triptych.files.results import OutputFolder
 from triptych.files.splits import source_to_score
 from triptych.text.batches import evaluation_batches
@@ -175,11 +178,33 @@ class LanguageModel(TrainedModel):
         # There may be fewer candidates than labels.
         return [dict(zip(labels, row, strict=False)) for row in shares.tolist()]
 
+    def answer(self, question: str, document: str) -> tuple[str, float]:
+        """Return the likeliest answer, a part of the document as one line, and its probability.
+
+        Raises UserError for a model of another task than SpanAnswer, and for an empty document.
+        """
+        task, read = self.settings.task, self.vocabulary.tokenizer.readable
+        if not isinstance(task, SpanAnswer):
+            raise UserError(
+                f"a model of the task {type(task).__name__} answers no questions; expected one "
+                "of SpanAnswer"
+            )
+        text, most = read(" ".join(document.split())), self.settings.max_length
+        return task.answer(self.model, self.vocabulary, read(question), text, most)
+
     def write_samples(
         self, options: LanguageSampleOptions, out: OutputFolder, report: ProgressFactory
     ) -> str:
+        path = None if options.lines == STANDARD_INPUT else options.lines
+        if options.document is not None:
+            questions = [options.prompt] if options.lines is None else read_input_lines(path)
+            document = "\n".join(read_lines(Path(options.document)))
+            answers = [(each, *self.answer(each, document)) for each in questions]
+            rows = (f"{each}\t{answer}\t{share:.4f}\n" for each, answer, share in answers)
+            written = out.write(ANSWERS, "".join(rows).encode())
+            shown = f"{answers[0][1]}\n" if len(answers) == 1 else ""
+            return f"{shown}{counted(len(answers), 'answer', 'answers')} in {written}"
         if options.lines is not None:
-            path = None if options.lines == STANDARD_INPUT else options.lines
             labels = self.classify(read_input_lines(path))
             rows = (f"{label}\t{probability:.4f}\n" for label, probability in labels)
             written = out.write(LABELS, "".join(rows).encode())

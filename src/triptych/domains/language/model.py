@@ -114,6 +114,8 @@ class Task(Checked, ABC):
     """Metric, without "val/", whose lowest value selects the best checkpoint."""
     reads: ClassVar[type[Source]] = TextSource  # type: ignore[type-abstract]
     """Kind of source of which the task reads the items."""
+    use: ClassVar[str] = "--lines FILE with lines to label"
+    """What `triptych sample` needs of a model that writes no text."""
 
     def texts(self, source: Source) -> Iterable[str]:
         """Return the training texts, from which the tokenizer is learnt; by default sentences."""
@@ -170,8 +172,8 @@ class Task(Checked, ABC):
         prompt that does not fit.
         """
         raise UserError(
-            f"a model of the task {type(self).__name__} writes no text; expected --lines FILE with "
-            "lines to label, or a model that was trained with NextToken or MaskedTokens"
+            f"a model of the task {type(self).__name__} writes no text; expected {self.use}, or a "
+            "model that was trained with NextToken or MaskedTokens"
         )
 
     def further_scores(
