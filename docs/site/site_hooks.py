@@ -14,13 +14,18 @@ from __future__ import annotations
 
 import ast
 import functools
+import hashlib
 import html
 import json
 import os
 import re
 import textwrap
+from base64 import b64decode
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from runpy import run_path
+from subprocess import DEVNULL
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 DOCS = Path(__file__).resolve().parents[1]
@@ -38,6 +43,7 @@ AFTER_FUNCTION = re.compile(
 )
 BEFORE_FUNCTION = re.compile(r"(?<=</mi>)(?=<mi>(?:log|exp|sin|cos|tanh)</mi>)")
 THIN_SPACE = '<mspace width="0.17em"/>'
+AUDIO = re.compile(r'src="data:audio/[\w-]+;base64,([^"]+)"')
 FENCE = re.compile(r"^```.*?^```$", re.M | re.S)
 
 
@@ -125,19 +131,56 @@ def with_links_of_the_site(markdown: str, page: Path) -> str:
     return "".join([*parts, LINK.sub(replace, markdown[end:])])
 
 
-def page_of_notebook(path: Path) -> str:
-    """A notebook as Markdown: its texts, and its code in fences."""
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+def executed(path: Path) -> Path:
+    """A notebook with the outputs of its cells; build/notebooks keeps them for the next build."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    text = path.read_text(encoding="utf-8")
+    key = hashlib.sha1(f"{os.environ.get('NOTEBOOK_STEPS')} {text}".encode()).hexdigest()[:12]
+    done = ROOT / f"build/notebooks/{path.stem}-{key}.ipynb"
+    if not done.is_file():
+        notebook = nbformat.reads(text, as_version=4)
+        with TemporaryDirectory() as folder:
+            resources = {"metadata": {"path": folder}}
+            NotebookClient(notebook, timeout=3600, resources=resources).execute(stderr=DEVNULL)
+        done.parent.mkdir(parents=True, exist_ok=True)
+        done.write_text(nbformat.writes(notebook), encoding="utf-8")
+    return done
+
+
+def page_of_notebook(path: Path, done: Path) -> tuple[str, dict[str, bytes]]:
+    """A notebook as Markdown, and the files that it shows by name.
+
+    done: the notebook with outputs. Texts stand as they are, code and printed text in fences.
+    """
+    files: dict[str, bytes] = {}
     parts = []
-    for cell in cells:
+    for cell in json.loads(done.read_text(encoding="utf-8"))["cells"]:
         text = "".join(cell["source"])
         parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+        for output in cell.get("outputs", []):
+            parts.append(shown(output, f"{path.stem}-{len(files) + 1:02d}", files))
     title, *rest = parts
     how = (
-        f"To see its figures, run it: download [{path.name}]({path.name}), or open "
-        f"`docs/notebooks/{path.name}` of a checkout."
+        f"The outputs are those of a CPU. To run it, download [{path.name}]({path.name}), or open "
+        f"`docs/notebooks/{path.name}` of a checkout; in Colab, upload the file and set `PACKAGE`."
     )
-    return "\n\n".join([title, how, *rest])
+    return "\n\n".join([title, how, *filter(None, rest)]), files
+
+
+def shown(output: dict[str, Any], name: str, files: dict[str, bytes]) -> str:
+    """An output as Markdown; a picture or sound gets the name in `files`."""
+    data = output.get("data", {})
+    sound = AUDIO.search("".join(data.get("text/html", "")))
+    if sound:
+        files[f"{name}.wav"] = b64decode(sound[1])
+        return f'<audio controls src="{name}.wav"></audio>'
+    if "image/png" in data:
+        files[f"{name}.png"] = b64decode(data["image/png"])
+        return f"![output of the cell]({name}.png)"
+    text = "".join(output["text"] if output.get("name") == "stdout" else data.get("text/plain", ""))
+    return f"```text\n{text.rstrip()}\n```" if text.strip() else ""
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -145,9 +188,12 @@ def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 
     files.append(File.generated(config, "cli.md", content=run_path(str(CLI_PAGE))["document"]()))
-    for path in sorted((DOCS / "notebooks").glob("*.ipynb")):
-        page = f"notebooks/{path.stem}.md"
-        files.append(File.generated(config, page, content=page_of_notebook(path)))
+    paths = sorted((DOCS / "notebooks").glob("*.ipynb"))
+    with ThreadPoolExecutor(2) as pool:
+        for path, done in zip(paths, pool.map(executed, paths), strict=True):
+            text, media = page_of_notebook(path, done)
+            for name, content in {f"{path.stem}.md": text, **media}.items():
+                files.append(File.generated(config, f"notebooks/{name}", content=content))
     return files
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from triptych.errors import UserError
 from triptych.training.engine import devices
 from triptych.training.engine.devices import choose_precision
 from triptych.training.run.checks import check_settings
-from triptych.training.run.settings import RunSettings
+from triptych.training.run.settings import ComputeConfig, RunSettings
 
 
 def check_arguments(trainer: dict[str, Any]) -> dict[str, Any]:
@@ -35,6 +37,16 @@ def test_unknown_and_reserved_arguments_are_named() -> None:
         "num_sanity_val_steps": 1,
         "precision": "32-true",
     }
+
+
+def test_workers_need_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunSettings(None, None)
+    run = replace(run, run=replace(run.run, compute=ComputeConfig(data_workers=2)))
+    check_settings(run, {"max_steps": 5})
+    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn"])
+    with pytest.raises(UserError, match="cannot fork processes"):
+        check_settings(run, {"max_steps": 5})
+    check_arguments({"max_steps": 5})
 
 
 def hardware(monkeypatch: pytest.MonkeyPatch, *, gpu: bool, gpu_bf16: bool, cpu: bool) -> None:

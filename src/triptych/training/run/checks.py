@@ -6,6 +6,7 @@ import argparse
 import functools
 import inspect
 import math
+import multiprocessing
 from pkgutil import resolve_name
 from typing import Any
 
@@ -113,6 +114,12 @@ def check_settings(config: RunSettings, trainer: dict[str, Any]) -> dict[str, An
         raise UserError(
             f"run.early_stopping_patience is {patience} validations, but "
             "trainer.limit_val_batches is 0; set one of them to null"
+        )
+    workers = run.compute.data_workers
+    if workers and "fork" not in multiprocessing.get_all_start_methods():
+        raise UserError(
+            f"run.compute.data_workers is {workers}, but this system cannot fork processes; leave "
+            "it at 0"
         )
     if run.compute.compile:
         check_compiler("cuda" if uses_cuda(trainer) else "cpu")
