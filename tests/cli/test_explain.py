@@ -102,6 +102,20 @@ def test_attention_rows_add_up_and_the_decoder_reads_nothing_later(
         assert np.array(weights).sum(1) == pytest.approx(1, abs=1e-6)
 
 
+def test_layers_of_the_animation_are_those_of_the_model(english_checkpoint: Path) -> None:
+    import numpy as np
+
+    model = triptych.load(english_checkpoint)
+    sentence = translator.translated(model, "acht")  # a piece for each id
+    layers = translator.weights_of_layers(model, sentence)
+    assert len(layers.decoder) == len(layers.cross) == len(model.full_model.decoder.blocks)
+    for number, (encoder, decoder, cross) in enumerate(zip(*layers, strict=False), start=1):
+        assert decoder.triu(1).max() == 0
+        of_layer = translator.attention_of(model, sentence, number)
+        np.testing.assert_allclose(of_layer.encoder, encoder, atol=1e-6)
+        np.testing.assert_allclose(of_layer.cross, cross, atol=1e-6)
+
+
 def test_frames_of_an_image_follow_its_order(image_checkpoint: Path) -> None:
     model = triptych.load(image_checkpoint)
     image, frames = images.frames(model, 4, 0)

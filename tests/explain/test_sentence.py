@@ -14,7 +14,7 @@ from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import Rotary
 from triptych.core.transformer import TransformerConfig
 from triptych.core.universal import Universal
-from triptych.tools.explain.figures.sentence import Walk, encoder
+from triptych.tools.explain.figures.sentence import Source, Walk, decoder, encoder
 
 SIZES = {"n_layers": 2, "d_model": 12, "n_heads": 2}
 MODELS = {
@@ -70,3 +70,32 @@ def test_the_parts_of_the_first_layer_give_what_the_layer_gives(name: str) -> No
         torch.testing.assert_close(q[:, 1], q[:, 3])
         torch.testing.assert_close(turned[:, 0], q[:, 0])
         assert not torch.allclose(turned[:, 1], turned[:, 3])
+
+
+@pytest.mark.parametrize("name", MODELS)
+@torch.no_grad()
+def test_the_decoder_hides_later_positions_and_reads_the_memory(name: str) -> None:
+    torch.manual_seed(2)
+    config = MODELS[name]
+    model = EncoderDecoder(config, source_vocabulary=9, target_vocabulary=9).double().eval()
+    for parameter in model.parameters():
+        parameter.normal_()
+    source, target = torch.tensor([[3, 1, 4, 1, 5]]), torch.tensor([[1, 2, 6, 5]])
+    condition = encoder(Recorded(), model, source, NAMES)
+    outputs: list[Tensor] = []
+    model.decoder.blocks[0].register_forward_hook(lambda *of_pass: outputs.append(of_pass[2]))
+    walk = Recorded()
+    logits = decoder(walk, model, condition, target, NAMES[:4], Source(source, NAMES))
+
+    shown = walk.tensors
+    torch.testing.assert_close(logits, model(source, None, target))
+    last = type(config.norm.build(1)).__name__ if config.norm_position == "post" else "add"
+    torch.testing.assert_close(shown[last][-1], outputs[0])
+    masked, weights = shown["masked scores"][0], shown["softmax"][0]
+    torch.testing.assert_close(masked.softmax(-1), weights)
+    later = torch.ones(4, 4, dtype=torch.bool).triu(1)
+    assert (masked.isneginf() == later).all()
+    assert torch.equal(masked[:, ~later], shown["scores"][0][:, ~later])
+    cross = shown["cross-attention"][0]
+    assert cross.shape == (2, 4, 5)
+    torch.testing.assert_close(cross.sum(-1), torch.ones(2, 4, dtype=torch.float64))

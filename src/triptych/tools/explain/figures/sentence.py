@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from einops import rearrange
@@ -13,21 +13,34 @@ from torch import Tensor
 
 from triptych.core.layers import Residual
 from triptych.core.positions import NoEmbedding
+from triptych.core.state import ForwardContext, ProjectedMemory
 from triptych.core.transformer import Block
-from triptych.domains.translation.render import pieces
+from triptych.domains.translation.model import START
 from triptych.tools.explain.figure import figure
 from triptych.tools.explain.figures.translator import (
     Sentence,
     Step,
     decoding_steps,
     piece,
+    token_names,
     transformer_of,
     translated,
 )
 from triptych.training.engine.devices import device_of, scoring
 
-ROWS, COLUMNS = 4, 6
+ROWS, COLUMNS = 6, 6
 """Positions and features of a tensor that are printed."""
+
+
+Pass = tuple[Tensor, Tensor]
+"""What a layer read, and what it returned: [1, L, D] each."""
+
+
+class Source(NamedTuple):
+    """Ids [1, K] of a source, and a name for each."""
+
+    ids: Tensor
+    names: Sequence[str]
 
 
 class Walk:
@@ -68,7 +81,7 @@ class Walk:
 def sentence(model: Any, sentence: str | None) -> str:
     """One sentence through a translator: shape and values at every stage, as text."""
     line, walk = translated(model, sentence), Walk()
-    names = _names(model.vocabulary.source, line.source)
+    names = token_names(model.vocabulary.source, line.source)
     transformer = transformer_of(model)
     walk.stage("Sentence", line.line)
     walk.stage(
@@ -85,7 +98,11 @@ def sentence(model: Any, sentence: str | None) -> str:
     with scoring(transformer):
         ids = torch.tensor([line.source], device=device_of(transformer))
         condition = encoder(walk, transformer, ids, names)
-    _decoder(walk, model, line, decoding_steps(transformer, condition, line.target))
+        written = [START, *line.target[:-1]]
+        target = torch.tensor([written], device=ids.device)
+        inputs = [piece(model, token) for token in written]
+        decoder(walk, transformer, condition, target, inputs, Source(ids, names))
+    _steps(walk, model, line, decoding_steps(transformer, condition, line.target))
     best = model.translate([line.line])[0]
     walk.stage(
         "Result",
@@ -108,28 +125,73 @@ def encoder(walk: Walk, transformer: Any, ids: Tensor, names: Sequence[str]) -> 
                     encodings.unsqueeze(0), names)  # fmt: skip
         walk.tensor("Input of the encoder", "Embedding + position encoding.",
                     transformer.add_positions(embedded, encodings), names)  # fmt: skip
-    passes: list[tuple[Tensor, Tensor]] = []
-    with ExitStack() as hooks:
-        for block in transformer.encoder.blocks:
-            hooks.enter_context(
-                block.register_forward_hook(
-                    lambda layer, inputs, output: passes.append((inputs[0], output))
-                )
-            )
-        condition = transformer.encode(ids)
-    for number, (read, output) in enumerate(passes, start=1):
-        title = f"Encoder layer {number} of {len(passes)}"
-        if number == 1:
-            encoder_layer(walk, title, transformer.encoder.blocks[0], read, names)
-        else:
-            walk.tensor(title, "All parts of layer 1 again.", output, names)
+    blocks = transformer.encoder.blocks
+    passes, condition = _passes(blocks, lambda: transformer.encode(ids))
+    _layers(walk, "Encoder", blocks[0], passes, names)
     walk.tensor("Memory", "The encoder's output after the final norm; every step of the decoder "
                 "reads it.", condition.memory.features, names)  # fmt: skip
     return condition
 
 
-def encoder_layer(walk: Walk, title: str, block: Block, x: Tensor, names: Sequence[str]) -> None:
-    """Add a stage for each part of an encoder layer that reads x [1, L, D]."""
+def decoder(
+    walk: Walk, transformer: Any, condition: Any, ids: Tensor, names: Sequence[str], source: Source
+) -> Tensor:
+    """Add the stages of a pass over the target ids [1, L], and return its logits [1, L, V]."""
+    embedded = transformer.target_embedding(ids, torch.arange(ids.shape[1], device=ids.device))
+    walk.tensor("Input of the decoder", "Embedding of the start token and of all that is written "
+                "but its end; in training all positions are computed at once.",
+                embedded, names)  # fmt: skip
+    blocks = transformer.decoder.blocks
+    passes, logits = _passes(blocks, lambda: transformer(source.ids, None, ids))
+    projected = blocks[0].project_memory(ForwardContext(memory=condition.memory))
+    _layers(walk, "Decoder", blocks[0], passes, names, projected, source.names)
+    return logits  # type: ignore[no-any-return]
+
+
+def _passes(blocks: Iterable[Block], run: Callable[[], Any]) -> tuple[list[Pass], Any]:
+    """Return what each layer read and returned in a run, and the result of the run."""
+    passes: list[Pass] = []
+    with ExitStack() as hooks:
+        for block in blocks:
+            hooks.enter_context(
+                block.register_forward_hook(
+                    lambda layer, inputs, output: passes.append((inputs[0], output))
+                )
+            )
+        return passes, run()
+
+
+def _layers(
+    walk: Walk,
+    side: str,
+    first: Block,
+    passes: Sequence[Pass],
+    names: Sequence[str],
+    memory: ProjectedMemory | None = None,
+    sources: Sequence[str] = (),
+) -> None:
+    """Add all parts of the first layer, and the results of the others."""
+    for number, (read, output) in enumerate(passes, start=1):
+        title = f"{side} layer {number} of {len(passes)}"
+        if number == 1:
+            layer(walk, title, first, read, names, memory, sources)
+        else:
+            walk.tensor(title, "All parts of layer 1 again.", output, names)
+
+
+def layer(
+    walk: Walk,
+    title: str,
+    block: Block,
+    x: Tensor,
+    names: Sequence[str],
+    memory: ProjectedMemory | None = None,
+    sources: Sequence[str] = (),
+) -> None:
+    """Add a stage for each part of a layer that reads x [1, L, D].
+
+    memory: of the positions `sources`, which a decoder reads; None for an encoder.
+    """
     attention, residual = block.attention, block.attention_residual
 
     def box(name: str, text: str, x: Tensor, keys: Sequence[str] = ()) -> Tensor:
@@ -161,6 +223,10 @@ def encoder_layer(walk: Walk, title: str, block: Block, x: Tensor, names: Sequen
         formula = "(Q K^T + relative bias)"
     scores = scores / math.sqrt(width)
     box("scores", f"{formula} / √{width}. Head 1; axes: head, query, key.", scores, names)
+    visible = attention.mask_pattern.visible(position.unsqueeze(1), position)  # [L, L]
+    if not visible.all():
+        scores = scores.masked_fill(~visible, -math.inf)
+        box("masked scores", "No position reads a later one.", scores, names)
     weights = attention.weights(y)[0]  # [H, L, L]
     box("softmax", "Attention weights: each row adds up to 1 over the keys.", weights, names)
     heads = box("heads", f"Weights times V. {axes}", weights @ v)  # [H, L, E]
@@ -169,6 +235,15 @@ def encoder_layer(walk: Walk, title: str, block: Block, x: Tensor, names: Sequen
     x = box("add", "What the attention read + its result.", x + joined)
     if not residual.pre_norm:
         x = norm(residual, x)
+    if block.cross is not None and memory is not None:
+        residual = block.cross_residual
+        y = norm(residual, x) if residual.pre_norm else x
+        weights = block.cross.weights(y, memory)[0]  # [H, L, K]
+        box("cross-attention", "Attention weights: queries from the decoder, keys from the memory. "
+            "Head 1; axes: head, query, key.", weights, sources)  # fmt: skip
+        x = box("add", "What the cross-attention read + its result.", x + block.cross(y, memory))
+        if not residual.pre_norm:
+            x = norm(residual, x)
     residual = block.feed_forward_residual
     y = block.feed_forward(norm(residual, x) if residual.pre_norm else x)  # [1, L, D]
     box("feed-forward", "A wider hidden layer and back, each position on its own.", y)
@@ -177,7 +252,7 @@ def encoder_layer(walk: Walk, title: str, block: Block, x: Tensor, names: Sequen
         norm(residual, x)
 
 
-def _decoder(walk: Walk, model: Any, sentence: Sentence, steps: Sequence[Step]) -> None:
+def _steps(walk: Walk, model: Any, sentence: Sentence, steps: Sequence[Step]) -> None:
     """Add a stage for each step of the decoder."""
     n_layers = len(transformer_of(model).decoder.blocks)
     size = len(model.vocabulary.target)
@@ -194,13 +269,3 @@ def _decoder(walk: Walk, model: Any, sentence: Sentence, steps: Sequence[Step]) 
             f"to the memory [1, {len(sentence.source)}] and feed-forward; softmax:",
             *rows,
         )
-
-
-def _names(tokenizer: Any, ids: Sequence[int]) -> list[str]:
-    """Return a text for each id; one that is a part of a character has that of its piece."""
-    runs, texts = pieces(tokenizer, ids)
-    return [
-        text if run == 1 else f"{text} ({part + 1} of {run})"
-        for run, text in zip(runs, texts, strict=True)
-        for part in range(run)
-    ]

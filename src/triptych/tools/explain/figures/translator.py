@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from matplotlib.figure import Figure
+from torch import Tensor
 
+from triptych.core.attention.cross import capture_attention
 from triptych.core.models.base import Condition
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.domains.options import check_layer_and_head
@@ -15,7 +17,7 @@ from triptych.domains.translation.model import END, START
 from triptych.domains.translation.render import SentenceAttention, pieces, sentence_attention
 from triptych.domains.translation.search import FORBIDDEN
 from triptych.errors import UserError
-from triptych.files.drawing import BLUE, GREY, new_figure
+from triptych.files.drawing import BLUE, GREY, RED, new_figure
 from triptych.text.tables import SPACES
 from triptych.tools.explain.drawing import animation, heat
 from triptych.tools.explain.figure import figure
@@ -129,6 +131,16 @@ def piece(model: TranslationModel, token: int) -> str:
     return "<start>" if token == START else pieces(model.vocabulary.target, [token])[1][0]
 
 
+def token_names(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    """Return a text for each id; one that is a part of a character has that of its piece."""
+    runs, texts = pieces(tokenizer, ids)
+    return [
+        text if run == 1 else f"{text} ({part + 1} of {run})"
+        for run, text in zip(runs, texts, strict=True)
+        for part in range(run)
+    ]
+
+
 @figure(domain="translation")
 def attention(model: TranslationModel, sentence: str | None, layer: int | None) -> Figure:
     """Attention of one translated sentence: in the encoder, in the decoder and between them."""
@@ -228,4 +240,92 @@ def draw_frame(
     lower.invert_yaxis()
     lower.set(xlim=(0, 1.12), xlabel="probability of the next token")
     lower.spines[["top", "right"]].set_visible(False)
+    return drawing
+
+
+class Layers(NamedTuple):
+    """Attention weights of all layers, each the mean of its heads: [layer, query, key]."""
+
+    encoder: Tensor
+    decoder: Tensor
+    cross: Tensor
+
+
+def weights_of_layers(model: TranslationModel, sentence: Sentence) -> Layers:
+    """Return the weights of one pass over a sentence and its translation."""
+    transformer = transformer_of(model)
+    device = device_of(transformer)
+    target = torch.tensor([[START, *sentence.target[:-1]]], device=device)
+    with scoring(transformer), capture_attention(transformer) as found:
+        transformer(torch.tensor([sentence.source], device=device), None, target)
+    own = [weights[0].mean(0).cpu() for weights in found.self_attention]  # [L, L] each
+    cross = torch.stack([weights[0].mean(0).cpu() for weights in found.cross])  # [N, L, K]
+    n_encoder = len(own) - len(cross)
+    return Layers(torch.stack(own[:n_encoder]), torch.stack(own[n_encoder:]), cross)
+
+
+@figure(".gif", domain="translation")
+def decoding(model: TranslationModel, sentence: str | None) -> bytes:
+    """Animation of a translation through all layers: the source at once, the target in steps."""
+    line = translated(model, sentence)
+    weights = weights_of_layers(model, line)
+    source = token_names(model.vocabulary.source, line.source)
+    target = ["<start>", *token_names(model.vocabulary.target, line.target)]
+    n_encoder, n_decoder = len(weights.encoder), len(weights.decoder)
+    moments = [(layer, 0, 0) for layer in range(n_encoder + 1)]
+    moments += [
+        (n_encoder, step, layer)
+        for step in range(1, len(target))
+        for layer in range(1, n_decoder + 1)
+    ]
+    drawn = [draw_moment(source, target, weights, moment) for moment in moments]
+    return animation(drawn, milliseconds=450)
+
+
+def draw_moment(
+    source: Sequence[str], target: Sequence[str], weights: Layers, moment: tuple[int, int, int]
+) -> Figure:
+    """Draw the vectors that are computed, and what the newest ones read.
+
+    moment: layers of the encoder that are done, step of the decoder (0: none), and its layer.
+    """
+    done, step, layer = moment
+    n_rows, gap = max(len(weights.encoder), len(weights.decoder)), len(source) + 1
+    up = 0.6  # rows of the decoder, so that lines between equal layers are not level
+    drawing = new_figure(0.52 * (gap + len(target)) + 0.6, 0.42 * n_rows + 1.4, fitted=False)
+    axes = drawing.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(-1, gap + len(target) - 1), ylim=(-1.2, n_rows + up + 1.1))
+    axes.set_axis_off()
+    lines: list[tuple[tuple[float, float], tuple[float, float], float, str]] = []
+    if done and not step:
+        for query, row in enumerate(weights.encoder[done - 1].tolist()):
+            lines += [((key, done - 1), (query, done), w, BLUE) for key, w in enumerate(row)]
+    elif step:
+        at = (gap + step - 1, layer + up)
+        own = weights.decoder[layer - 1, step - 1].tolist()[:step]
+        lines += [((gap + key, layer - 1 + up), at, w, BLUE) for key, w in enumerate(own)]
+        cross = weights.cross[layer - 1, step - 1].tolist()
+        top = len(weights.encoder)
+        lines += [((key, top), at, w, RED) for key, w in enumerate(cross)]
+    for start, end, weight, colour in lines:
+        axes.plot(*zip(start, end, strict=True), color=colour, alpha=min(1, weight**0.7),
+                  linewidth=2.5, solid_capstyle="round", zorder=1)  # fmt: skip
+    for column, name in enumerate(source):
+        axes.text(column, -0.7, name, ha="center", va="center", fontsize=8)
+        for row in range(len(weights.encoder) + 1):
+            axes.plot(column, row, "o", markersize=8, zorder=2, markeredgecolor="#8a8f94",
+                      color="#9dbbe6" if row <= done else "white")  # fmt: skip
+    for column, name in enumerate(target[:-1]):
+        known = column < step
+        axes.text(gap + column, up - 0.7, name if known or not column else "", ha="center",
+                  va="center", fontsize=8)  # fmt: skip
+        ready = step and (column < step - 1 or (known and layer == len(weights.decoder)))
+        written = target[column + 1] if ready else ""
+        axes.text(gap + column, len(weights.decoder) + up + 0.7, written, ha="center", va="center",
+                  fontsize=8, color=BLUE)  # fmt: skip
+        for row in range(len(weights.decoder) + 1):
+            filled = column < step - 1 or (column == step - 1 and row <= layer)
+            colour = "#9dbbe6" if filled else "white"
+            axes.plot(gap + column, row + up, "o", markersize=8, zorder=2,
+                      markeredgecolor="#8a8f94", color=colour)  # fmt: skip
     return drawing
