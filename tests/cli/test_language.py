@@ -131,6 +131,36 @@ def test_train_and_evaluate(cli, train, tmp_path: Path, kind: str) -> None:
     assert small.code == 0, small.err
 
 
+def test_questions_are_answered_out_of_a_document(
+    cli, refused, trained, train, tmp_path: Path
+) -> None:
+    rows = [f"how old?\tthe dog {n} runs. it is {n} years old.\t{n} years" for n in range(20)]
+    (tmp_path / "asked.tsv").write_text("\n".join(rows), encoding="utf-8")
+    asked = write_settings(tmp_path, "asked", "span.SpanAnswer", "TabSeparated", "asked.tsv")
+    of = ["language", "--checkpoint", trained(asked, "--run.start.init_from", train("masked"))]
+    answer = cli("evaluate", *of, "--json", "score.json", "--dtype", "int8")
+    assert answer.code == 0, answer.err
+    assert "exact_match of simple models: after_the_rarest_token " in answer.out
+    metrics = json.loads((tmp_path / "score.json").read_text())["metrics"]
+    assert metrics.keys() == {"nats_per_window", "exact_match", "f1"}
+    (tmp_path / "text.md").write_text("The Dog\n\nruns to the House.", encoding="utf-8")
+    document = ["--document", "text.md"]
+    answer = cli("sample", *of, *document, "--prompt", "Who runs?", "--out", "answers")
+    assert answer.code == 0, answer.err
+    question, found, _ = (tmp_path / "answers/answers.tsv").read_text().split("\t")
+    assert question == "Who runs?"
+    assert found in "The Dog runs to the House."
+    assert found in answer.err
+    refused("sample", *of, "--prompt", "Who runs?", "--out", "x", says=["expected --document"])
+    refused("sample", *of, "--document", "none.md", "--out", "x", says=["none.md"])
+    other = ["sample", "language", "--checkpoint", train("next"), *document, "--out", "x"]
+    refused(*other, says=["NextToken answers no questions"])
+    start = ["--run.start.init_from", train("next", "--run.name", "again"), "--run.name", "z"]
+    answer = cli("train", "language", "--config", asked, *start)
+    assert answer.code == 2
+    assert "NextToken without an encoder of its own" in answer.err
+
+
 def test_a_resumed_run_is_the_same(train, tmp_path: Path) -> None:
     whole = weights(train("masked"))
     parts = tmp_path / "runs/parts/checkpoints/last.ckpt"

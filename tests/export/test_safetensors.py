@@ -25,6 +25,7 @@ MODELS: dict[str, Callable[[], Original]] = {
     "image": tiny_models.image_model,
     "music": tiny_models.music_model,
     "gan": tiny_models.gan_model,
+    "vision": tiny_models.vision_model,
 }
 MISFIT = "do not fit together"
 WEIGHT = "model.encoder.blocks.0.feed_forward.fc1.weight"

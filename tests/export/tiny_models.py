@@ -120,6 +120,13 @@ def gan_model() -> Original:
     return source_of("gan", {"model": sizes}, vocabulary)
 
 
+def vision_model() -> Original:
+    """A classifier of images of 4 x 4 pixels in colour with 8 levels."""
+    parts = {**SIZES, "feed_forward": feed_forward("GELU"), "positions": part("positions.Axial")}
+    vocabulary = {"shape": [4, 4, 3], "levels": 8, "class_names": ["even", "odd"]}
+    return source_of("vision", {"model": {"transformer": parts, "patch": 2}}, vocabulary)
+
+
 def music_model(*, model: Mapping[str, Any] = MappingProxyType({}), **parts: Any) -> Original:
     """A model of chorales. model: further settings. parts: of the Transformer."""
     from triptych.domains.music.config import Config

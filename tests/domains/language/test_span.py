@@ -91,6 +91,12 @@ def test_the_answer_is_found_in_the_document(tmp_path: Path, words: Vocabulary) 
     ).spans[0, 0]  # fmt: skip
 
 
+def test_an_answer_ends_where_its_neighbours_begin(tmp_path: Path, words: Vocabulary) -> None:
+    rows = [("Who?", "The dog,(one fish)sees a cat", "one fish")]
+    examples = SpanAnswer().encode(source(tmp_path, rows), "train", words, 64)
+    assert texts_of(words, examples) == ["one fish"]
+
+
 def test_answers_that_are_not_in_their_document_are_counted_and_named_once(
     tmp_path: Path, words: Vocabulary, caplog: pytest.LogCaptureFixture
 ) -> None:
