@@ -20,7 +20,7 @@ from triptych.domains.pictures import render
 from triptych.domains.pictures.decode import decode_pages
 from triptych.domains.pictures.options import Reading
 from triptych.errors import UserError
-from triptych.tools.play import Page
+from triptych.tools.play import Page, vote
 from triptych.tools.play.parts import (
     result_image,
     run_button,
@@ -199,6 +199,8 @@ def layout(model: ImageModel, key: str) -> None:
                 )  # fmt: skip
                 run_button("New images", partial(sample, model), [label, *fields], [result])
                 stop_button()
+    with gr.Accordion("Real or drawn?", open=False):
+        vote.layout(model, [seed, temperature])
     drawn.success(None, address, address, js=f"(address) => showDrawing('{canvas}', address)")
     part.change(
         partial(passes_for, model), part, passes, js=f"(part) => hidePart('{canvas}', part)",
