@@ -62,7 +62,7 @@ def main(options: Options) -> Iterator[tuple[str, Iterable[tuple[str, str]]]]:
             splits["unseen"].append((question, answer))
             continue
         plain, other = " ".join(words_of(question)), in_other_words(question)
-        splits["train"] += [(each, answer) for each in {question: 0, plain: 0} if each]
+        splits["train"] += [(each, answer) for each in dict.fromkeys((question, plain)) if each]
         if other not in asked:
             half = split_by_hash(b"half" + key, {"test": 0.5})
             splits["test" if half == "test" else "validation"].append((other, answer))
