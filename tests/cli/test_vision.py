@@ -34,6 +34,8 @@ def test_train_evaluate_label_and_export(cli, tmp_path: Path) -> None:
     assert [row.split("\t")[0] for row in rows] == ["mine/one.png", "mine/two.png"]
     answer = cli("export", checkpoint, "--format", "safetensors", "--out", "exported")
     assert answer.code == 0, answer.err
+    card = (tmp_path / "exported/README.md").read_text()
+    assert "triptych sample vision --checkpoint FOLDER --out samples --pictures PICTURES" in card
     of = ["vision", "--checkpoint", "exported", "--pictures", "mine"]
     assert cli("sample", *of, "--out", "again").code == 0
     assert (tmp_path / "again/labels.tsv").read_text() == "\n".join([*rows, ""])

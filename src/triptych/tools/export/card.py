@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import MISSING, fields
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -71,6 +72,9 @@ def command(domain: str, source: str) -> str:
         line = f"triptych translate --checkpoint {source} < in.txt > out.txt"
     elif offered.sample_options is not None:
         line = f"triptych sample {domain} --checkpoint {source} --out samples"
+        needed = (f.name for f in fields(offered.sample_options) if f.default is MISSING)
+        more = (name for name in needed if name not in ("checkpoint", "out"))
+        line += "".join(f" --{name} {name.upper()}" for name in more)
     else:
         return ""
     return f"```bash\n{line}\n```"
