@@ -138,3 +138,44 @@ def test_other_tokenizers_from_training_to_translation(
     answer = cli("pack", "translation", "--config", "n.yaml", "--out", "p")
     assert (answer.code, answer.err.count("expected BytePairs")) == (2, 1), answer.err
     assert not (tmp_path / "p").exists()
+
+
+def test_documents_terms_and_alignments(
+    cli: Any, refused: Any, english_checkpoint: Path, tmp_path: Path
+) -> None:
+    opened = ["translate", "--checkpoint", english_checkpoint, "--device", "cpu"]
+    page = tmp_path / "a.html"
+    page.write_text('<p>sieben <b>zwei</b></p><p id="x">neun</p>', encoding="utf-8")
+    files = ["--document", page, "--out", tmp_path / "b.html"]
+    answer = cli(*opened, *files)
+    assert answer.code == 0, answer.err
+    assert "b.html: 2 blocks of text translated" in answer.err
+    written = (tmp_path / "b.html").read_text("utf-8")
+    assert [written.count(tag) for tag in ("<b>", "</b>", '<p id="x">')] == [1, 1, 1]
+    refused(*opened, *files, says=["b.html exists", "--overwrite"])
+    assert cli(*opened, *files, "--overwrite").code == 0
+    (tmp_path / "g.tsv").write_text("neun\tZürich\n", encoding="utf-8")
+    answer = cli(*opened, *files, "--overwrite", "--glossary", tmp_path / "g.tsv")
+    assert '<p id="x">' in (text := (tmp_path / "b.html").read_text("utf-8"))
+    assert "Zürich" in text
+    page.write_text("<p>sieben", encoding="utf-8")
+    assert cli(*opened, *files, "--overwrite").code == 0
+    page.write_text("<p>sieben <b", encoding="utf-8")
+    refused(*opened, *files, "--overwrite", says=["a.html is damaged", "inside a tag"])
+    for options, says in [
+        (["--document", page], ["document and out"]),
+        (["--document", tmp_path / "c.html", "--out", "x"], ["c.html does not exist"]),
+        ([*files, "--terms", "true"], ["of lines"]),
+        ([*files, "--overwrite", "--n_best", 2], ["document writes one translation"]),
+        (["--glossary", tmp_path / "c.tsv"], ["c.tsv does not exist"]),
+        (["--alignments", "true", "--keep", "true"], ["alignments", "without keep"]),
+    ]:
+        refused(*opened, *options, says=says, stdin=b"\xff")
+    stdin = b"sieben ||| sieben=seven x\n\nzwei ||| \n"
+    answer = cli(*opened, "--terms", "true", "--alignments", "true", stdin=stdin)
+    assert answer.code == 0, answer.err
+    first, blank, last = (line.split("\t") for line in answer.out.split("\n")[:-1])
+    assert "seven x" in first[0]
+    assert blank == ["", ""]
+    assert all(pair.startswith("0-") for pair in last[1].split())
+    refused(*opened, "--terms", "true", stdin=b"a ||| b\n", says=["expected term=translation"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import threading
 import time
 from base64 import b64decode
@@ -99,6 +100,24 @@ def test_alternatives_are_the_further_hypotheses() -> None:
     assert post(server, q=LINES[:2], alternatives=2) == (200, several)
 
 
+def test_html_is_translated_as_by_the_model() -> None:
+    model, server = real(max_wait_ms=300)
+    texts = [f"<p>{LINES[0]} <b>{LINES[1]}</b></p>", f"<i>{LINES[2]}</i>\n&amp;"]
+    first, second = model.translate_html(texts)
+    assert sorted(re.findall("<.*?>", first)) == ["</b>", "</p>", "<b>", "<p>"]
+    assert post(server, q=texts[0], format="html") == (200, {"translatedText": first})
+    with ThreadPoolExecutor(2) as pool:  # in one batch with a text
+        html = pool.submit(post, server, q=texts, format="html")
+        assert pool.submit(post, server).result()[1] == {
+            "translatedText": model.translate(LINES)[0]
+        }
+    assert html.result() == (200, {"translatedText": [first, second]})
+    slow = Slow()
+    slow.may.set()
+    code, answer = post(slow.client(), format="html")
+    assert (code, "without torch" in answer["error"]) == (400, True)
+
+
 def test_requests_that_wait_are_translated_together() -> None:
     slow = Slow()
     server = slow.client(max_batch=4, max_wait_ms=0)
@@ -138,7 +157,9 @@ def test_a_batch_of_several_requests_has_the_answers_of_each_alone() -> None:
         ({"target": "fr"}, "nothing translates en to fr"),
         ({"source": "de"}, "nothing translates de to de"),
         ({"model": "other"}, "by other"),
-        ({"format": "html"}, "format: "),
+        ({"format": "xml"}, "format: "),
+        ({"format": "html", "alternatives": 1}, "with alternatives"),
+        ({"format": "html", "q": "<p>a <b"}, "the HTML is damaged: it ends inside a tag"),
         ({"alternatives": -1}, "alternatives: "),
         ({"alternatives": 4}, "4 alternatives; expected at most 3"),
         ({"q": ["a"] * 3}, "3 lines; expected at most 2"),

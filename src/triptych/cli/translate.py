@@ -12,6 +12,7 @@ from triptych.cli.models import open_model, shared_work
 from triptych.domains.base import AlignedText, Domain, Translation
 from triptych.files.lines import split_lines
 from triptych.files.progress import ProgressLine
+from triptych.files.results import check_result_file, write_atomically
 from triptych.types import Progress
 
 BATCHES_PER_PART = 16
@@ -30,12 +31,22 @@ def run(domain: Domain, options: Any) -> None:
 def translate(domain: Domain, options: Any) -> None:
     """Translate in one process, which may share the work with others."""
     settings = options.arguments()
+    out = None
+    if (document := getattr(options, "document", None)) is not None:
+        out = check_result_file(options.out, "out", replaces=options.overwrite)
     # The model is opened first: a wrong checkpoint is refused before anyone has typed a sentence.
     translator = open_model(domain, options)
     translator.translate([], **settings)  # refuses impossible settings before a line is read
-    from triptych.decoding.ranks import same_on_all
+    from triptych.decoding.ranks import same_on_all, share
     from triptych.training.engine.devices import out_of_memory_advice
 
+    if document is not None and out is not None:
+        with out_of_memory_advice("lower --batch_size or --beam"):
+            content, sentence = translator.translate_document(document, **settings)
+        if not share()[0]:
+            write_atomically(out, content)
+            print(f"{out}: {sentence}", file=sys.stderr)
+        return
     # On a terminal the translations would stand between the parts of the line of progress.
     line = ProgressLine("translated lines")
     report: Progress = (lambda done, total: None) if sys.stdout.isatty() else line

@@ -12,7 +12,7 @@ from triptych.types import Checked, Dtype, NonNegativeInt, PositiveInt
 
 NUMBERS = "attention.json"
 STEPS = "steps.png"
-BY_WORDS = ("keep", "glossary", "terms", "alignments")
+BY_WORDS = ("document", "keep", "glossary", "terms", "alignments")
 """Options of `TranslationRequest` that find words of a line in its translation."""
 
 
@@ -88,10 +88,10 @@ class TranslationRequest(options.SamplingOptions, SearchOptions):
             unused = ["n_best", "scores", "require", "length_penalty", "min_score", *BY_WORDS]
             why = "beam search; expected it without sample"
         for name in unused:
-            if getattr(self, name) != getattr(TranslationRequest, name):
+            if getattr(self, name, None) != getattr(TranslationRequest, name, None):
                 raise UserError(f"{name} belongs to {why}")
         if self.by_words and (self.of_whole_lines or self.n_best > 1 or self.scores):
-            name = next(name for name in BY_WORDS if getattr(self, name))
+            name = next(name for name in BY_WORDS if getattr(self, name, None))
             raise UserError(
                 f"{name} writes one translation of each line; expected it without n_best, scores, "
                 "prefix, require, min_length and max_length"
@@ -106,7 +106,7 @@ class TranslationRequest(options.SamplingOptions, SearchOptions):
     @property
     def by_words(self) -> bool:
         """Whether words of a line have places in its translation, see `kept`."""
-        return any(getattr(self, name) for name in BY_WORDS)
+        return any(getattr(self, name, None) for name in BY_WORDS)
 
     @property
     def of_whole_lines(self) -> bool:
@@ -158,13 +158,32 @@ class TranslationEvaluateOptions(TranslationScoreRequest, options.EvaluateOption
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationTranslateOptions(TranslationRequest, options.AverageOptions):
-    """Translate lines (UTF-8) from standard input to standard output, in order.
+    """Translate lines (UTF-8) from standard input to standard output, in order, or a document.
 
     A line is translated as soon as the input pauses.
     """
 
+    document: str | None = None
+    """File to translate in place of standard input: .html, .md or .docx. Its layout, code, images
+    and addresses stay; --keep is true. Markdown needs triptych[documents]."""
+    out: str | None = None
+    """File for the translated document; an existing one is kept unless --overwrite is given."""
+    overwrite: bool = False
+
     dtype: Dtype = "fp32"
     """Number format of the weights; bf16 and int8 are faster and may change some translations."""
+
+    parser_arguments = options.OVERWRITE
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.document is None) != (self.out is None):
+            raise UserError("document and out belong together; expected both file names")
+        if self.document and (self.terms or self.alignments):
+            raise UserError("terms and alignments are of lines; expected a document without them")
+
+    def input_files(self) -> dict[str, str]:
+        return {"document": "a document", "glossary": "a table of terms and translations"}
 
     def arguments(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(TranslationRequest)}

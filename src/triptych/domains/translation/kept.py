@@ -23,7 +23,7 @@ from triptych.domains.options import counted
 from triptych.domains.translation.alignment import WORD, Attended, Span, word_pairs
 from triptych.domains.translation.domain import SearchOptions, TranslationRequest
 from triptych.domains.translation.lines import NO_SPACES, SENTENCE_END, primary_subtag
-from triptych.domains.translation.markup import Marked, Pair, Tag, Word
+from triptych.domains.translation.markup import HIDDEN_RUN, Marked, Pair, Tag, Word
 from triptych.domains.translation.terms import (
     LETTER,
     Terms,
@@ -51,6 +51,7 @@ PIECES = re.compile(
     | \$?\{{\{{?[^{{}}]*\}}?\}}                                # {{name}}, {{{{name}}}}, ${{name}}
     | %(?:\(\w+\)|\d+\$)?[-+#0]*(?:\d+|\*)?(?:\.\d+)?[sdifuxXeEgGc@](?![A-Za-z])
     | &(?:\#?\w+);
+    | {HIDDEN_RUN}
     | (?<![\w.])[-+]?\d+(?:[.,:/-]\d+)*(?!\w)                  # numbers
     """,
     re.VERBOSE,
@@ -200,6 +201,12 @@ class Translator:
                 [of_text for of_text, each in zip(terms, spans, strict=True) for _ in each],
             )
         )
+        if sentences:  # a model of sentences ends a title as one
+            found = iter([
+                one.spliced(len(one.text.rstrip(".")), len(one.text), "")
+                if one.source[-1:].isalnum() else one
+                for one in found
+            ])  # fmt: skip
         pairs = [
             self._joined(one.text, [(a, next(found)) for a, _ in of_text], at)
             for one, of_text, at in zip(texts, spans, cuts, strict=True)

@@ -7,9 +7,19 @@ contains; where words of its neighbours are between them, around the longest run
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+HIDDEN = 0xF0000
+HIDDEN_RUN = "[\U000f0000-\U000f00ff]+"
+"""Text that `hidden` has returned: bytes as characters that no text has, for private use."""
+
+
+def hidden(text: str) -> str:
+    """Return text, such as code, as characters that stand for it until `written` shows it."""
+    return "".join(chr(HIDDEN + byte) for byte in text.encode())
 
 
 class Word(NamedTuple):
@@ -89,7 +99,10 @@ class Marked:
         joined, last = "", 0
         for tag in self.tags:
             joined, last = joined + escape(self.text[last : tag.place]) + tag.text, tag.place
-        return joined + escape(self.text[last:])
+        joined += escape(self.text[last:])
+        return re.sub(
+            HIDDEN_RUN, lambda run: bytes(ord(each) - HIDDEN for each in run[0]).decode(), joined
+        )
 
     def cuts(self) -> list[int]:
         """Return the places where the text is cut: breaks, and tags without a partner.
@@ -146,16 +159,29 @@ class Marked:
         ]
         runs = {start: _longest_run(owners, start) for start in ends if start in owners}
         spans = {n: (words[run[0]].start, words[run[-1]].end) for n, run in runs.items()}
+        places = {
+            node.start: min(max(low, _before(self.tags[node.start].place, pair, words, high)), high)
+            for node in nodes
+            if node.start not in spans
+        }
+        for start, end in ends.items():  # no word reads it: it is around the next one
+            if start in places and self.text[self.tags[start].place : self.tags[end].place].strip():
+                place = self.tags[start].place
+                for word in words:
+                    cut = any(place < gap[0] <= word.source for gap in pair.gaps)
+                    taken = any(a < word.end and word.start < b for a, b in spans.values())
+                    if word.start == places[start] and not (cut or taken):
+                        spans[start] = word[:2]
         items: list[tuple[int, bool, int, list[tuple[int, int]]]] = []
         for node in nodes:
             if node.start in spans:
-                (start, end), run = spans[node.start], runs[node.start]
-                inside = words[run[0] : run[-1] + 1]
+                start, end = spans[node.start]
+                inside = [word for word in words if start <= word.start < end]
                 inner = self._placed(node.children, start, end, pair, inside)
                 placed = [(node.start, start), *inner, (ends[node.start], end)]
                 items.append((start, True, node.start, placed))
                 continue
-            place = min(max(low, _before(self.tags[node.start].place, pair, words, high)), high)
+            place = places[node.start]
             for start, end in spans.values():
                 place = end if start < place < end else place
             items.append((place, False, node.start, [(n, place) for n in node.tags()]))

@@ -79,13 +79,15 @@ def build(models: Models, limits: Serve) -> FastAPI:
         if name is None:
             by = f" by {asked.model}" if asked.model else ""
             raise UserError(f"nothing translates {asked.source} to {asked.target}{by}; {LISTED}")
-        texts = [asked.q] if isinstance(asked.q, str) else asked.q
-        rows = [text.split("\n") for text in texts]
+        texts, in_html = [asked.q] if isinstance(asked.q, str) else asked.q, asked.format == "html"
+        if in_html and (translators[name].translate_html is None or asked.alternatives):
+            raise UserError(f"{name} translates HTML neither without torch nor with alternatives")
+        rows = [[text] if in_html else text.split("\n") for text in texts]
         lines = [line for row in rows for line in row]
         _check("lines", len(lines), limits.max_lines)
         _check("characters", sum(map(len, texts)), limits.max_characters)
         _check("alternatives", asked.alternatives, limits.beam - 1)
-        found = await computed(name, Job((lines, asked.alternatives + 1), len(lines)))
+        found = await computed(name, Job((lines, asked.alternatives + 1, in_html), len(lines)))
         best = [_joined([found.pop(0) for _ in row]) for row in rows]
         answer: dict[str, Any] = {"translatedText": [one[0] for one in best]}
         if asked.alternatives:
@@ -122,7 +124,11 @@ def build(models: Models, limits: Serve) -> FastAPI:
     async def listed() -> list[dict[str, Any]]:
         return [
             {"name": name, "domain": domain}
-            | {key: value for key, value in model._asdict().items() if not callable(value)}
+            | {
+                key: value
+                for key, value in model._asdict().items()
+                if not (callable(value) or value is None)
+            }
             for name, (domain, model) in models.items()
         ]
 
@@ -143,10 +149,16 @@ def _worker(name: str, model: Translator | Sampler, limits: Serve, metrics: Metr
     def compute(contents: Sequence[Any], progress: Progress) -> list[Any]:
         if isinstance(model, Sampler):
             return [model.sample(**options, progress=progress) for options in contents]
-        lines = [line for lines, _ in contents for line in lines]
         options = {"beam": limits.beam, "batch_size": limits.max_batch, "progress": progress}
-        found = model.translate(lines, n_best=max(n for _, n in contents), **options)
-        return [[found.pop(0)[:n] for _ in lines] for lines, n in contents]
+        plain = [line for lines, _, in_html in contents if not in_html for line in lines]
+        found = model.translate(plain, n_best=max(n for _, n, _ in contents), **options)
+        marked = [line for lines, _, in_html in contents if in_html for line in lines]
+        if marked and model.translate_html is not None:
+            of_html = model.translate_html(marked, **options)
+        return [
+            [(of_html if in_html else found).pop(0)[:n] for _ in lines]
+            for lines, n, in_html in contents
+        ]
 
     return Worker(
         compute,

@@ -16,7 +16,7 @@ class TranslateRequest(BaseModel):
     q: str | list[str]
     source: str = "auto"
     target: str
-    format: str = Field("text", pattern="^text$")
+    format: str = Field("text", pattern="^(text|html)$")
     alternatives: int = Field(0, ge=0)
     model: str | None = None
 
@@ -58,6 +58,8 @@ class Translator(NamedTuple):
     translate: Callable[..., list[list[str]]]
     """Takes lines and the keywords beam, n_best, batch_size and progress; returns the translations
     of each line, best first."""
+    translate_html: Callable[..., list[list[str]]] | None = None
+    """As `translate`, of texts in HTML and without n_best; None where nothing aligns words."""
 
 
 class Sampler(NamedTuple):
@@ -78,7 +80,13 @@ def translation(model: Any) -> Translator:
         found = model.translate(lines, **options)
         return [[best] if isinstance(best, str) else best for best in found]
 
-    return Translator(model.settings.source_languages, model.settings.target_language, translate)
+    def translate_html(texts: list[str], *, progress: Any, **options: Any) -> list[list[str]]:
+        return [[one] for one in model.translate_html(texts, **options)]
+
+    settings = model.settings
+    return Translator(
+        settings.source_languages, settings.target_language, translate, translate_html
+    )
 
 
 def image(model: Any) -> Sampler:
