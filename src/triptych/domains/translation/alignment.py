@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 from triptych.domains.translation import render
 from triptych.domains.translation.lines import IDEOGRAM
 from triptych.domains.translation.markup import Pair, Word
-from triptych.domains.translation.terms import Wanted
+from triptych.domains.translation.terms import Wanted, count_words
 
 if TYPE_CHECKING:
     from triptych.decoding.beams import Hypothesis
@@ -54,6 +55,19 @@ class Attended:
             for (start, end), row in zip(self.targets, self.weights, strict=True)
             if row
         ])  # fmt: skip
+
+    def with_terms(self, terms: Sequence[Wanted]) -> Attended:
+        """Return the translation with all terms as whole words, each where it is read."""
+        counts = Counter(one.translation for one in terms)
+        absent = {text for text, number in counts.items() if count_words(text, self.text) < number}
+        todo = [one for one in terms if one.translation in absent]
+        attended, settled = self, 0
+        while todo:  # from left to right, so that none takes the place of another one
+            (start, end), one = min((attended.span(one, settled), one) for one in todo)
+            todo.remove(one)
+            attended = attended.spliced(start, end, one)
+            settled = attended.text.index(one.translation, start) + len(one.translation)
+        return attended
 
     def span(self, term: Wanted, settled: int) -> Span:
         """Return the place of the words that read a term most, after `settled` characters.

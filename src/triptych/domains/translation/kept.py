@@ -3,9 +3,8 @@
 The text of a line is translated without its tags, a sentence at a time where it is long. Every
 other piece is a digit in the source, which the model copies: the search must write it, and the
 piece takes its place. Where a digit does not come back exactly once, the text between the pieces is
-translated by itself. A term is written where the cross-attention reads it: the search is forced to
-begin with what stands before it and the term. So every piece is in the translation exactly once,
-and every term as a whole word.
+translated by itself. The translation of a term takes the place of the words that read the term. So
+every piece is in the translation exactly once, and every term as a whole word.
 """
 
 from __future__ import annotations
@@ -25,9 +24,7 @@ from triptych.domains.translation.domain import SearchOptions, TranslationReques
 from triptych.domains.translation.lines import NO_SPACES, SENTENCE_END, primary_subtag
 from triptych.domains.translation.markup import HIDDEN_RUN, Marked, Pair, Tag, Word
 from triptych.domains.translation.terms import (
-    LETTER,
     Terms,
-    Wanted,
     check_terms,
     count_words,
     read_glossary,
@@ -264,56 +261,21 @@ class Translator:
                     )
                 elif best:
                     attended = Attended.of(model, read, best[0])
-                    pair = self._forced(read, attended, terms[number].found(read), digits)
+                    pair = attended.with_terms(terms[number].found(read)).pair(read)
                     if read != masked.text and len(upper := pair.text.upper()) == len(pair.text):
                         pair = replace(pair, text=upper)
                     whole = masked.restored(pair, text)
                 pairs[number] = whole or self._divided(text, terms[number])
         return [pairs[number] for number in range(len(texts))]
 
-    def _search(
-        self, texts: Sequence[str], digits: tuple[str, ...], prefix: str | None = None
-    ) -> list[list[Hypothesis]]:
+    def _search(self, texts: Sequence[str], digits: tuple[str, ...]) -> list[list[Hypothesis]]:
         asked = {each.name: getattr(self.request, each.name) for each in fields(SearchOptions)}
         asked |= {"batch_size": self.request.batch_size, "require": digits or None}
-        return self.model.search(texts, **asked, prefix=prefix)
+        return self.model.search(texts, **asked)
 
     def _is_long(self, text: str) -> bool:
         settings, source = self.model.settings, self.model.vocabulary.source
         return not settings.summaries and source.count(text) >= settings.max_length
-
-    def _forced(
-        self, read: str, attended: Attended, terms: Sequence[Wanted], digits: tuple[str, ...]
-    ) -> Pair:
-        """Return the translation with all terms as whole words, each where it is read."""
-        counts = Counter(one.translation for one in terms)
-        todo = [
-            one
-            for one in terms
-            if count_words(one.translation, attended.text) < counts[one.translation]
-        ]
-        settled = 0
-        while todo:
-            (start, end), one = min((attended.span(one, settled), one) for one in todo)
-            todo.remove(one)
-            forced, head = None, attended.text[:start] + one.translation
-            if start < end < len(attended.text):
-                follows = attended.text[end]
-                follows = " " if re.match(LETTER, follows) else follows
-                forced = self._from(read, head + follows, digits)
-            if forced is None or not forced.text.startswith(head):
-                forced = attended.spliced(start, end, one)
-            attended = forced
-            settled = attended.text.index(one.translation, start) + len(one.translation)
-        return attended.pair(read)
-
-    def _from(self, read: str, prefix: str, digits: tuple[str, ...]) -> Attended | None:
-        """Return the best translation with a prefix; None where there is none."""
-        try:
-            best = self._search([read], digits, prefix)[0]
-        except UserError:
-            return None
-        return Attended.of(self.model, read, best[0]) if best else None
 
     def _divided(self, text: str, terms: Terms) -> Pair:
         """Translate the sentences of a text, or what is between its pieces, or its halves."""
