@@ -152,6 +152,15 @@ def test_a_term_without_a_free_word_stands_before_the_punctuation() -> None:
     assert attended.spliced(4, 8, Wanted(2, 5, "Xy")).text == "Ein Xy."
 
 
+def test_terms_that_one_word_reads_do_not_replace_each_other() -> None:
+    sources, targets = [(0, 1), (2, 5), (6, 9)], [(0, 3), (4, 8), (8, 9)]
+    attended = Attended("Ein Hund.", sources, targets, [[1, 0, 0], [0, 1, 1], [0, 0, 0]])
+    found = attended.with_terms([Wanted(6, 9, "Yb"), Wanted(2, 5, "Xa")])
+    assert found.text == "Ein Xa Yb."
+    assert found.pair("a red dog").words[1:3] == [Word(4, 6, 2), Word(7, 9, 6)]
+    assert attended.with_terms([Wanted(2, 5, "Hund")]) is attended
+
+
 def test_alignments_are_those_of_the_translation(translator: Any) -> None:
     lines = [*LINES, "A man plays the guitar.", "", "A MAN PLAYS", "A dog. " * 40]
     found = translator.translate(lines, alignments=True)
