@@ -185,6 +185,15 @@ def test_every_page_is_listed() -> None:
     assert [page.name for page in IDEAS if f"({page.name})" not in listed] == []
 
 
+def test_the_weeks_have_every_page_once_and_their_sums() -> None:
+    text = (DOCS / "learn/index.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \d+ \| [^|]+ \| ([^|]+) \| (\d+) \|$", text, re.M)
+    parts = [re.findall(r"\(([^)]+)\) (\d+)", pages) for pages, _ in rows]
+    names = [name for part in parts for name, _ in part]
+    assert sorted(name for name in names if "/" not in name) == [page.name for page in IDEAS]
+    assert [sum(int(n) for _, n in part) for part in parts] == [int(total) for _, total in rows]
+
+
 def test_figures_that_are_named_and_shown_exist() -> None:
     figures = descriptions()
     files = {find_figure(name).file for name in figures}

@@ -202,7 +202,10 @@ def top_p(probabilities: Tensor, p: float) -> Tensor:
 @exercise(
     "embeddings",
     lambda: [
-        (word, [(*pair.split(),) for pair in ("u g", "u n", "h ug", "b un", "a a", "aa a", "h u")])
+        (
+            word,
+            [tuple(pair.split()) for pair in ("u g", "u n", "h ug", "b un", "a a", "aa a", "h u")],
+        )
         for word in ("hug", "bunhug", "hun", "aaaa", "aaaaa", "x")
     ],
 )
