@@ -152,7 +152,10 @@ def test_questions_are_answered_out_of_a_document(
     assert found in "The Dog runs to the House."
     assert found in answer.err
     refused("sample", *of, "--prompt", "Who runs?", "--out", "x", says=["expected --document"])
-    refused("sample", *of, "--document", "none.md", "--out", "x", says=["none.md"])
+    refused("sample", *of, *document, "--out", "x", says=["without a question"])
+    none = ["--document", "none.md", "--prompt", "Who?"]
+    refused("sample", *of, *none, "--out", "x", says=["none.md"])
+    document += ["--prompt", "Who?"]
     other = ["sample", "language", "--checkpoint", train("next"), *document, "--out", "x"]
     refused(*other, says=["NextToken answers no questions"])
     start = ["--run.start.init_from", train("next", "--run.name", "again"), "--run.name", "z"]

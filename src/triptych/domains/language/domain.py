@@ -61,6 +61,11 @@ class LanguageSampleOptions(options.SampleOptions):
     """Text file in which a model of SpanAnswer finds the answer to the prompt, or to each line of
     --lines; answers.tsv has question, answer and its probability."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.document is not None and self.lines is None and not self.prompt.strip():
+            raise ValueError("document is given without a question; expected prompt or lines too")
+
     def input_files(self) -> dict[str, str]:
         files = {"document": "a text file with the answers"}
         if self.lines != STANDARD_INPUT:
