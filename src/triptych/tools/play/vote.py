@@ -10,7 +10,6 @@ import gradio as gr
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych.domains.image.inference import ImageModel
 from triptych.domains.pictures import render
 from triptych.domains.pictures.config import read_to_score
 from triptych.tools.play.parts import (
@@ -46,12 +45,13 @@ class Ballot(NamedTuple):
 
 
 def begin(
-    model: ImageModel, data: str, seed: Any, temperature: Any, progress: Progress | None = None
+    model: Any, data: str, seed: Any, temperature: Any, progress: Progress | None = None
 ) -> Ballot:
     """Return new pairs, of the same class where the model knows classes.
 
-    data: folder of the data, empty for that of the training. The real images are test images,
-    chosen by the seed. Raises UserError for missing data and for those of another model.
+    model: an `ImageModel`. data: folder of the data, empty for that of the training. The real
+    images are test images, chosen by the seed. Raises UserError for missing data and for those of
+    another model.
     """
     classes = model.full_model.n_classes
     request = model.score_request(split="test", data=data.strip() or None)
@@ -93,7 +93,7 @@ def verdict(ballot: Ballot) -> str:
     return said if n < ROUNDS else f"{said} That was the last pair."
 
 
-def layout(model: ImageModel, fields: list[Any]) -> None:
+def layout(model: Any, fields: list[Any]) -> None:
     """Add the vote to the page of a model; fields: of the seed and the temperature."""
     ballot = gr.State(None)
     gr.Markdown(
