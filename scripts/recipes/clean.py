@@ -4,7 +4,8 @@ Left out are pairs with a side without a letter, of equal sides, of unequal leng
 and pairs with a sentence of another split, compared in lower case without punctuation.
 
 Writes train.SOURCE and train.TARGET, named by the languages, whose lines belong together, and
-left_out.tsv with the numbers of pairs that were left out, by reason.
+left_out.tsv with the numbers of pairs that were left out, by reason. The licence of the texts
+applies.
 """
 
 from __future__ import annotations
