@@ -97,6 +97,7 @@ def test_version(cli) -> None:
         (["translate", "--n-best", "2"], ["--n-best", "did you mean --n_best?"]),
         (["translate", "translation", "--checkpoint", "a", "more"], ["unknown key more"]),
         (["translate", "A man"], ["'A man' is no domain", "echo 'A man' | triptych translate"]),
+        (["translate", __file__], ["is no domain", f"< {__file__} (see also --document)"]),
         (["report", "a", "--ot", "b"], ["--ot", "did you mean --out?"]),
         (["data", "fetch", "mnist", "--ulr", "b"], ["--ulr", "did you mean --url?"]),
         (["play", "a"], ["unknown key a"]),

@@ -266,9 +266,11 @@ def _dispatch(arguments: list[str]) -> None:
     except UserError as error:
         if len(offering) > 1:
             raise
+        lines = f"echo {rest[0]!r} | triptych {word} --checkpoint FILE"
+        if os.path.isfile(rest[0]):
+            lines = f"triptych {word} --checkpoint FILE < {rest[0]} (see also --document)"
         raise UserError(
-            f"{rest[0]!r} is no domain; {word} reads lines from standard input: "
-            f"echo {rest[0]!r} | triptych {word} --checkpoint FILE"
+            f"{rest[0]!r} is no domain; {word} reads lines from standard input: {lines}"
         ) from error
     if not command.offered_by(domain):
         raise UserError(
