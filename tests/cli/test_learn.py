@@ -101,8 +101,12 @@ def test_what_is_wrong_is_said_in_one_line(cli) -> None:
     assert "line 9: IndexError: list index out of range" in said["online_attention"]
     Path("a.py").write_text("def attention(q, k, v, mask):\n    return q\n")
     said = results(cli("learn", "check", "a.py").out)
-    assert "returns float64 [4, 8], expected float64 [4, 3]" in said["attention"]
+    kinds = "Tensor [4, 8] of float64, expected Tensor [4, 3] of float64"
+    assert f"returns {kinds}" in said["attention"]
     assert "no such function" in said["online_attention"]
+    Path("a.py").write_text("def beam_step(log_p, next_log_p):\n    return log_p.numpy(), 1, 2\n")
+    said = results(cli("learn", "check", "a.py").out)["beam_step"]
+    assert "item 0: returns ndarray [1] of float64, expected Tensor [1] of float64" in said
     Path("a.py").write_text("def bpe(word, merges):\n    exit()\n")
     assert "SystemExit" in results(cli("learn", "check", "a.py").out)["bpe"]
 
@@ -132,7 +136,8 @@ def test_a_file_that_does_not_run_is_refused(
         (["start"], ["learn start PAGE"]),
         (["list", "attention"], ["expected learn list"]),
         (["start", "atention"], ["did you mean attention?"]),
-        (["check", "none.py"], ["none.py does not exist"]),
+        (["check", "none.py"], ["none.py is no file"]),
+        (["check", "."], [". is no file"]),
     ],
 )
 def test_wrong_words_are_refused(refused, words: list[str], says: list[str]) -> None:

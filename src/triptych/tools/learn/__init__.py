@@ -21,7 +21,6 @@ from typing import Any
 from triptych.domains.options import CommandOptions, argument
 from triptych.errors import UserError, meant
 from triptych.files.progress import aligned
-from triptych.files.results import check_input_file
 
 HEADER = """\
 \"\"\"Exercises of the page {page}: replace each `raise`, then run triptych learn check FILE.\"\"\"
@@ -73,7 +72,9 @@ class Learn(CommandOptions):
         elif self.action == "start":
             print(blank(self.name), end="")
         else:
-            file = check_input_file(self.name, "name", expected="a Python file with the functions")
+            file = Path(self.name)
+            if not file.is_file():
+                raise UserError(f"{self.name} is no file; expected one of functions to check")
             rows, right = check(file)
             print(*aligned(rows), sep="\n")
             if not right:
@@ -188,7 +189,8 @@ def difference(got: Any, expected: Any) -> str | None:
 
 
 def _kind(value: Any) -> str:
-    """Return what a value is, in words: type and shape of a tensor, length of a tuple or list."""
+    """Return what a value is, with shape and type of a tensor and the length of a tuple or list."""
+    name = type(value).__name__
     if hasattr(value, "dtype"):
-        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
-    return f"{type(value).__name__}{f' of {len(value)}' if isinstance(value, tuple | list) else ''}"
+        return f"{name} {list(value.shape)} of {str(value.dtype).removeprefix('torch.')}"
+    return f"{name} of {len(value)}" if isinstance(value, tuple | list) else name
