@@ -326,9 +326,11 @@ def built(comparison: plan.Comparison) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", plan.shipped())
-def test_shipped_comparisons_have_eight_kinds_of_attention(name: str) -> None:
+def test_shipped_comparisons_have_eight_kinds_of_attention_or_six_widths(name: str) -> None:
     models = [config.model.transformer for config in built(plan.read_comparison(plan.find(name)))]
-    assert len({(model.positions, model.attention) for model in models}) == 8
+    kinds = {(model.positions, model.attention) for model in models}
+    widths = {model.d_model for model in models}
+    assert (len(kinds), len(widths)) == ((1, 6) if name == "scaling" else (8, 1))
 
 
 def test_the_file_on_the_page_is_a_comparison(tmp_path: Path) -> None:
