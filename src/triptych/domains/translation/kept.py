@@ -119,12 +119,12 @@ class Masked:
         return origin + at - begin
 
 
-def marked_line(line: str, *, tags: bool = True) -> Marked:
-    """Return a line without its emoji and, where `tags`, its tags."""
+def marked_line(line: str, *, in_markup: bool = True) -> Marked:
+    """Return a line without its emoji and, where `in_markup`, its tags."""
     text, last = "", 0
     every: list[Tag] = []
     for found in PIECES.finditer(line):
-        if not found["tag" if tags else "emoji"]:
+        if not found["tag" if in_markup else "emoji"]:
             continue
         text, last = text + line[last : found.start()], found.end()
         after = line[last : last + 1] == " "

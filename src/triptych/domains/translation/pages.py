@@ -60,7 +60,7 @@ class Block:
         between = self.text[-1:] in ("", " ") and text[:1] == " " != text
         if last and last.name == "img" and last.place == len(self.text) and between:
             self.tags[-1], text = last._replace(text=f"{last.text} "), text[1:]
-        marked = marked_line(text, tags=False)
+        marked = marked_line(text, in_markup=False)
         self.tags += [tag._replace(place=tag.place + len(self.text)) for tag in marked.tags]
         self.text += marked.text
 
