@@ -161,6 +161,8 @@ def page_of_notebook(path: Path, done: Path) -> tuple[str, dict[str, bytes]]:
         parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
         for output in cell.get("outputs", []):
             parts.append(shown(output, f"{path.stem}-{len(files) + 1:02d}", files))
+            if all(part.startswith("```text") for part in parts[-2:]):  # one text in two outputs
+                parts[-2:] = [parts[-2].removesuffix("```") + parts[-1].removeprefix("```text\n")]
     title, *rest = parts
     how = (
         f"The outputs are those of a CPU. To run it, download [{path.name}]({path.name}), or open "
