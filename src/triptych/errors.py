@@ -1,7 +1,5 @@
 """Ends of a command that are told in one sentence, and the nearest word to what a user wrote."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterable
 from difflib import get_close_matches

@@ -5,8 +5,6 @@ refuses other values and shows the name in --help; for the type checker it is a 
 and the value is one. `Checked` refuses them in Python.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Hashable, Iterator

@@ -1,7 +1,5 @@
 """`triptych compare`: variants of a config trained with several seeds at equal cost."""
 
-from __future__ import annotations
-
 import io
 import logging
 import sys

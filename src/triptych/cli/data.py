@@ -1,7 +1,5 @@
 """`triptych data`: lists public data sets and recipes, downloads the former, runs the latter."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Imports nothing heavy: help and the refusals of an unknown word, a missing file 
 YAML appear at once. The module of a command is imported when the command is used.
 """
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

@@ -1,7 +1,5 @@
 """What commands of a trained model share; `triptych sample`, `attention` and `average`."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

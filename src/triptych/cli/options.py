@@ -1,7 +1,5 @@
 """From a command line to options: the parser of every command, and checks of its values."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Sequence
 from importlib import import_module

@@ -1,7 +1,5 @@
 """`triptych pretrained` and `completion`: what comes with the package is printed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from triptych import pretrained

@@ -1,7 +1,5 @@
 """Commands that read settings files: `triptych train`, `pack` and `complexity`."""
 
-from __future__ import annotations
-
 import sys
 from argparse import SUPPRESS
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """`triptych translate`: lines of standard input to lines of standard output, in order."""
 
-from __future__ import annotations
-
 import select
 import sys
 import time

@@ -1,7 +1,5 @@
 """YAML files of settings, with the line of each key. Imports nothing heavy."""
 
-from __future__ import annotations
-
 import os
 from argparse import Namespace
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A part is a setting of which there are several kinds (an attention variant, a he
 data). It is declared by a class that descends from ABC, and each kind is a dataclass below it.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import importlib

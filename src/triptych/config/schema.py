@@ -9,8 +9,6 @@ On the command line every field is a dotted option. Every error of a user is one
 names the file, the line and the key.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """Embeddings of the values that a model reads: tokens, sub-pixels and pixels."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 

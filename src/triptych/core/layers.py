@@ -1,7 +1,5 @@
 """Layers around attention: normalisation, residual connection, feed-forward layer."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Beam search over a model with a cache."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Each is a function of the tokens so far, computed on their device without waiting for it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

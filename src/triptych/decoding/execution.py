@@ -1,7 +1,5 @@
 """How the steps of a model run: in eval mode, compiled, on one thread, in reduced precision."""
 
-from __future__ import annotations
-
 import copy
 import warnings
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Sampling of sequences from a model with a cache."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace

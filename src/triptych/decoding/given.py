@@ -1,7 +1,5 @@
 """Unknown values given known ones before and after them: a particle filter, and resampling."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

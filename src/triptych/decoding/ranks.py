@@ -5,8 +5,6 @@ their results are gathered, so that all processes have the whole. Outside of `sh
 does all of its work itself, also in training, where process 0 alone draws samples.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar

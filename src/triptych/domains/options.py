@@ -1,7 +1,5 @@
 """Options that the commands of all domains share; a domain's own option classes extend these."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Synthetic data of known entropy, for the domains that have such a source."""
 
-from __future__ import annotations
-
 import math
 import random
 from abc import ABC, abstractmethod

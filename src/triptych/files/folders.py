@@ -1,7 +1,5 @@
 """Files of a user's folder: all that are not hidden, through links; names in a sentence."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections import Counter

@@ -1,7 +1,5 @@
 """Lines of text files: compressed or not, in UTF-8 or, where their first bytes say so, UTF-16."""
 
-from __future__ import annotations
-
 import bz2
 import codecs
 import gzip

@@ -1,7 +1,5 @@
 """What a terminal shows: progress on one line of standard error, or none; tables."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Reading of many files: by several processes, in order, with a progress display."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

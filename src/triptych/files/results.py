@@ -3,8 +3,6 @@
 A reader of a file sees its former content or the new one, never a part.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

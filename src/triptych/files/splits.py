@@ -1,7 +1,5 @@
 """Splits of data: by a hash of each item, and the split `all` of a user's folder."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import re

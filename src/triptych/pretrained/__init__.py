@@ -7,8 +7,6 @@ model.safetensors, config.json and README.md. `training.run.checkpoint` reads th
 Imports nothing heavy, so that a wrong name is reported at once.
 """
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Examples of text as ids, and their batches: of a number of tokens, with little padding."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import Any
 

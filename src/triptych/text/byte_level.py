@@ -1,7 +1,5 @@
 """Tokenizers of bytes, pairs of them, characters and words, which give back text of any script."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

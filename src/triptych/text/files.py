@@ -1,7 +1,5 @@
 """Sources of text in files of a folder, and shares of the training items that are held out."""
 
-from __future__ import annotations
-
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping

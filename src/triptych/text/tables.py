@@ -1,7 +1,5 @@
 """Tables of text: tab-separated and comma-separated files, lines of JSON, Parquet."""
 
-from __future__ import annotations
-
 import csv
 import functools
 import io

@@ -1,7 +1,5 @@
 """WordPiece (Schuster and Nakajima 2012), the tokenizer of BERT."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

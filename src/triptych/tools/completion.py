@@ -4,8 +4,6 @@ A script is made once, from the parsers themselves, so that nothing of Triptych 
 (jsonargparse's own script has every argument of every kind of part: hundreds of megabytes.)
 """
 
-from __future__ import annotations
-
 import argparse
 import shlex
 import types

@@ -6,8 +6,6 @@ the domain image is in a folder of that name; its short name leaves the folder o
 Imports nothing heavy, so that a wrong name is reported at once.
 """
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 They lie in `scripts/recipes/` of the repository, which the wheel carries as `triptych/recipes/`.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import platform

@@ -6,8 +6,6 @@ version. What replaces a whole component of Lightning says so itself: `KeepCheck
 `WeightAverage`, `StopOnSignal`, `ShowProgress`, `CsvMetrics` and `ResumableLoader`.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

@@ -1,7 +1,5 @@
 """Loggers of a run: rows of metrics.csv, and TensorBoard; see also `wandb_logger`."""
 
-from __future__ import annotations
-
 import csv
 import io
 import wave

@@ -1,7 +1,5 @@
 """Logger of Weights & Biases, and what is added to its runs after training."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

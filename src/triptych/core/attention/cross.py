@@ -1,7 +1,5 @@
 """Cross-attention: the decoder reads the output of the encoder. Capture of attention weights."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """Full attention: every position, or every position that is not later."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from triptych.core.attention.mask import MaskPattern, SlidingWindow

@@ -1,7 +1,5 @@
 """Grouped queries: several heads of queries share one head of keys and values."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

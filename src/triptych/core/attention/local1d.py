@@ -1,7 +1,5 @@
 """Local 1-D attention: blocks of queries over their own block and a memory before it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from triptych.core.attention.mask import BlockWindow, MaskPattern

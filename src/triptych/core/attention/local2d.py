@@ -1,7 +1,5 @@
 """Local 2-D attention: blocks of an image read themselves and a halo above and to the sides."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

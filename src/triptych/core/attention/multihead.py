@@ -4,8 +4,6 @@ Sizes in shape comments: B batch, L positions, K keys, H heads, E width of a hea
 model, S cache slots, P positions of one step, T period of the relative bias.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import ClassVar

@@ -4,8 +4,6 @@ Where the voices of a time step follow one another, the distance in the sequence
 two notes. Their distances in time and in pitch are added to the relative logits.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """Relative attention: a learned vector per distance and head."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from triptych.core.attention.mask import MaskPattern, SlidingWindow

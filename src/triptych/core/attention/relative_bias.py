@@ -1,7 +1,5 @@
 """Relative bias: logits that depend on the relation between a query and a key."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 
 import torch

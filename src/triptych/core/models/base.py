@@ -1,7 +1,5 @@
 """The interface that decoding needs from a model, and what a model is conditioned on."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

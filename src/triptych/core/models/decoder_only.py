@@ -1,7 +1,5 @@
 """The decoder-only model: each value is predicted from the values before it."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import replace
 from typing import Any

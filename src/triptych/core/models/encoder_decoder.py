@@ -1,7 +1,5 @@
 """Models of a target sequence given a source: their interface, and the encoder-decoder."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import replace
 from typing import Literal, NamedTuple

@@ -1,7 +1,5 @@
 """Encoders of sequences: BERT, and one whose output conditions a decoder; vectors of sequences."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

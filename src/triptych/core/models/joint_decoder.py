@@ -1,7 +1,5 @@
 """A decoder over source and target as one sequence: p(source, target) (Liu et al. 2018)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

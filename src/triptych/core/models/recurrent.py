@@ -1,7 +1,5 @@
 """Recurrent encoder-decoder with attention: Luong, Pham and Manning 2015, arXiv 1508.04025."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 

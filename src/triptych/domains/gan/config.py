@@ -1,7 +1,5 @@
 """Settings of a run of a GAN."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from triptych.domains.gan.model import GanSettings, ModelConfig

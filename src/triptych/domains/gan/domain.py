@@ -1,7 +1,5 @@
 """Domain of images by a GAN: the options of its commands."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from triptych.domains.base import Domain

@@ -1,7 +1,5 @@
 """A trained GAN in use: sampling, evaluation, attention of a generated image."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Self
 

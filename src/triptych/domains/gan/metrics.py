@@ -4,8 +4,6 @@ Published figures (FID, Heusel et al. 2017) use features of an Inception network
 ImageNet; figures from here cannot be compared with them.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

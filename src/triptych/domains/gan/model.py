@@ -5,8 +5,6 @@ After Zhang et al. 2018: self-attention with a gate (section 3), spectral norm i
 discriminator (section 5). Smaller than there, with one number of channels throughout.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """Training of a GAN: alternating losses, validation by the Fréchet distance, sample grids."""
 
-from __future__ import annotations
-
 import sys
 from functools import partial
 from pathlib import Path

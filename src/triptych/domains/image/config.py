@@ -1,7 +1,5 @@
 """Settings of a run on images."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from triptych.domains.image.model import ImageSettings, ModelConfig

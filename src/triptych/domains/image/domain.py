@@ -1,7 +1,5 @@
 """Domain of images: the options of its commands."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

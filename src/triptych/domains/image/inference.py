@@ -1,7 +1,5 @@
 """A trained image model in use: samples, completions, large images of small ones, scores."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from contextlib import suppress

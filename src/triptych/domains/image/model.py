@@ -4,8 +4,6 @@ Parmar et al. 2018, "Image Transformer", 1802.05751. The attention variant deter
 which training, sampling and likelihoods share.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """All settings of a run on text."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from triptych.domains.language.model import N_SPECIALS, LanguageSettings, ModelConfig, Task

@@ -1,7 +1,5 @@
 """Domain of text in one language: the options of its commands."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Trained model of text in use: evaluate and sample. Needs no Lightning."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Sources of text: documents of sentences, and examples with labels, in files of a folder."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

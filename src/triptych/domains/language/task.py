@@ -1,7 +1,5 @@
 """Training of a model of text: the loss and the scores of its task."""
 
-from __future__ import annotations
-
 import csv
 import sys
 from itertools import chain

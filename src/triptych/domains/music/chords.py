@@ -4,8 +4,6 @@ Symbols are such as C:maj, F#m7b5, Bb/D and G:7(b9)/B; names of the kinds by Har
 (ISMIR). Also notes on the circle of fifths.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from xml.etree.ElementTree import Element

@@ -1,7 +1,5 @@
 """Domain of music: the options of its commands."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Evaluation of a trained music model: likelihoods, scores given some voices, statistics."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path

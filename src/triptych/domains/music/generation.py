@@ -6,8 +6,6 @@ before them, and continues. So every token is sampled with the context with whic
 scored.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -6,8 +6,6 @@ Zobel 1998; grid of Music Transformer, Huang et al. 2018). Of a chorale it is th
 per sixteenth.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache

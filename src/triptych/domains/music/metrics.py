@@ -1,7 +1,5 @@
 """Scores of music models: nats per token and note, by position, given some notes; count models."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import groupby, pairwise

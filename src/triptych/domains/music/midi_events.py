@@ -4,8 +4,6 @@ A Standard MIDI File is a header and tracks, each in a chunk of a name and a len
 RP-001). Chunks of other names are skipped, and so is what lies before the header, as in RIFF files.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 from dataclasses import dataclass

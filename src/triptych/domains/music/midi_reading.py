@@ -6,8 +6,6 @@ its own track only. symusic drops notes without a release and has no channels. m
 for one damaged event.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict, deque
 from itertools import groupby

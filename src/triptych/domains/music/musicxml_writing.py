@@ -4,8 +4,6 @@ A note that crosses a bar line or a strong beat becomes tied notes. Where times 
 performance, they move to the nearest eighths or twelfths of a quarter.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Settings of the images of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace

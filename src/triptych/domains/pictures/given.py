@@ -1,7 +1,5 @@
 """Pictures that a user gives as files, for trained models."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

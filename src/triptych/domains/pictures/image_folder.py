@@ -1,7 +1,5 @@
 """A folder of image files as a source: splits and classes by sub-folder."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Collection, Iterator

@@ -1,7 +1,5 @@
 """Options and names of result files that the domains of images share. Imports nothing heavy."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from triptych.domains.options import FolderOptions

@@ -4,8 +4,6 @@ Levels are scaled to 0..255 in integers by a fixed rule: white stays white, and 
 depend on the content, as with `torchvision.utils.make_grid(normalize=True)`.
 """
 
-from __future__ import annotations
-
 import io
 import math
 from collections.abc import Sequence

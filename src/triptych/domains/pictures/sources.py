@@ -5,8 +5,6 @@ of your own is a frozen dataclass that inherits from `ImageSource`, named in the
 path.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import pickle

@@ -1,7 +1,5 @@
 """All settings of a translation run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path

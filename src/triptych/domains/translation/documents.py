@@ -1,7 +1,5 @@
 """Documents of which the sentences are translated, and all else stays as it is."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

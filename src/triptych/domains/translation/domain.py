@@ -1,7 +1,5 @@
 """Domain of translation: the options of its commands."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """Trained translation model in use: translate, evaluate, attention. Needs no Lightning."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import time

@@ -1,7 +1,5 @@
 """Lines of text around a search: long ones in parts, and results without line ends. No torch."""
 
-from __future__ import annotations
-
 import re
 
 from triptych.text.tokenizer import TextTokenizer

@@ -1,7 +1,5 @@
 """Documents of Word (.docx), an archive of XML: paragraphs, of which runs have a format each."""
 
-from __future__ import annotations
-
 import io
 import re
 import zipfile

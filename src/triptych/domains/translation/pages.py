@@ -4,8 +4,6 @@ A block is the text between two tags of blocks; what is inside a block (bold tex
 are its tags.
 """
 
-from __future__ import annotations
-
 import html
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """What sentence pairs look like: copies, repetitions, swapped sides, shifted lines."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ A translation that was searched does not depend on the other sentences of its ba
 masked, each row has its own length limit and length penalty, and beam search decides row by row.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Corpora of sentence pairs: line-aligned text files and tab-separated tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

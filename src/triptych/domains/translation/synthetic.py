@@ -1,7 +1,5 @@
 """Synthetic corpora: numbers in words, and reversed sentences of known entropy."""
 
-from __future__ import annotations
-
 import heapq
 import random
 import string

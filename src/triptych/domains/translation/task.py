@@ -1,7 +1,5 @@
 """Training of a translation model: loss, likelihood and translations in validation."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Settings of a run that classifies images."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from triptych.domains.pictures.config import DataConfig

@@ -1,7 +1,5 @@
 """Domain of images that are classified: the options of its commands."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A trained classifier of images in use, and the simple models that it is compared with."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Any, ClassVar
 

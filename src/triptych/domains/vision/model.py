@@ -3,8 +3,6 @@
 Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words", 2010.11929.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Training of a classifier of images."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Variants of one config trained with several seeds at equal cost: runs, table and curves."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from triptych.domains.options import CommandOptions, argument

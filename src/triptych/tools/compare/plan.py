@@ -1,7 +1,5 @@
 """The file of a comparison: variants, seeds and a budget. Imports nothing heavy."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

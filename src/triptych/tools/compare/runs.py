@@ -1,7 +1,5 @@
 """Runs of a comparison: training in processes of their own, and what their folders say."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

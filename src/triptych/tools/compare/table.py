@@ -1,7 +1,5 @@
 """The table of a comparison as text, Markdown, CSV and LaTeX, and its curves."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -1,7 +1,5 @@
 """What layers and models cost: parameters, operations, paths and memory, computed and measured."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from triptych.domains.options import CommandOptions

@@ -4,8 +4,6 @@ All layers are causal, map [B, L, D] to [B, L, D] and are the ones that models o
 or their equals in torch.nn.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The costs of a model, and the table of costs of layers, as text and as a plot."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Catalogue of public data sets: what `triptych data fetch` can download. Imports nothing heavy."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 pooch asks again after a broken connection, and leaves no file that is not complete.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tarfile

@@ -4,8 +4,6 @@ Each format is a module with the function `write(source, folder)`, see `source`.
 heavy.
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from importlib.util import find_spec

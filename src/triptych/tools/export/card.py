@@ -1,7 +1,5 @@
 """Model cards, and settings without paths of the machine that trained the model."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import MISSING, fields

@@ -1,7 +1,5 @@
 """Translations and speed of a CTranslate2 folder beside those of Triptych."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

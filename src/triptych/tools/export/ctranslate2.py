@@ -5,8 +5,6 @@ pre-norm or post-norm, LayerNorm or RMSNorm, ReLU, GELU or SwiGLU, rotary positi
 neighbouring features. Added position encodings are stored as a table.
 """
 
-from __future__ import annotations
-
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any

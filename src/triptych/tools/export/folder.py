@@ -1,7 +1,5 @@
 """Folder of an export with its card: checked before the work, complete or absent after it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from importlib import import_module

@@ -4,8 +4,6 @@ No code travels with it (`trust_remote_code` stays false): the weights have the 
 architecture of the library that computes the same function, see `hf_layouts`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 from importlib import import_module

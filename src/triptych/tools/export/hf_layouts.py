@@ -12,8 +12,6 @@ gets our start vector as its embedding. Its embedding in our model, which nothin
 the output matrix.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

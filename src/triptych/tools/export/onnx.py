@@ -5,8 +5,6 @@ the output distribution and the caches after it as outputs. The batch size is fr
 translator the length of the source and the capacity of the caches too.
 """
 
-from __future__ import annotations
-
 import time
 from importlib.metadata import version
 from pathlib import Path

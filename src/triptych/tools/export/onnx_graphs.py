@@ -4,8 +4,6 @@
 in the order of `named_tensors`: the caches of the layers, then the projected memory.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress

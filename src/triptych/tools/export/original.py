@@ -1,7 +1,5 @@
 """The model that is exported, with what its card says, and the result of a format's writer."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field

@@ -1,7 +1,5 @@
 """Which parts of a Transformer a format can represent, and their tables of vectors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

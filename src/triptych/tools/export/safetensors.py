@@ -1,7 +1,5 @@
 """Format `safetensors`: the model as Triptych opens it again, without pickle."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from contextlib import suppress

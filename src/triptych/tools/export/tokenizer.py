@@ -1,7 +1,5 @@
 """Tokenizers of text as files of Hugging Face's libraries, with the ids of the model."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from triptych.domains.base import TrainedModel

@@ -3,8 +3,6 @@
 Imports nothing heavy, so that help appears at once.
 """
 
-from __future__ import annotations
-
 import ast
 import copy
 import inspect

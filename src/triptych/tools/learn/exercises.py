@@ -5,8 +5,6 @@ body is the answer, from the project's classes or PyTorch. `inputs` makes the ar
 calls, which draw from torch's random numbers; floats are float64.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """First settings for a user's data: a commented YAML file (`triptych new-run`)."""
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 

@@ -3,8 +3,6 @@
 A domain names a module that looks at data; `triptych new-run` makes settings of what it finds.
 """
 
-from __future__ import annotations
-
 import mimetypes
 import statistics
 import unicodedata

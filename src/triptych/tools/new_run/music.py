@@ -1,7 +1,5 @@
 """What a user's folder of MIDI files holds: pieces, lengths and instruments."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from pathlib import Path

@@ -5,8 +5,6 @@ train.en, src-train.txt and tgt-train.txt, en/news.txt and de/news.txt. Words fo
 sides.
 """
 
-from __future__ import annotations
-
 import re
 import zipfile
 from collections import defaultdict

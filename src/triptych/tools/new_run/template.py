@@ -1,7 +1,5 @@
 """Filling of a commented settings file: new values in the text, with its comments kept."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a user's parallel text holds: pairs, languages, scripts, and what is wrong with it."""
 
-from __future__ import annotations
-
 import statistics
 from pathlib import Path
 from typing import Any

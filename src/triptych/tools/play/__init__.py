@@ -4,8 +4,6 @@ A domain names the module of its page, which has what the page computes, its lay
 named `PAGE`. `parts` has what the pages share, and `app` the server.
 """
 
-from __future__ import annotations
-
 import socket
 import sys
 from collections.abc import Callable

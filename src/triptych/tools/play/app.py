@@ -1,7 +1,5 @@
 """Server of the pages: gradio on localhost, with nothing loaded from elsewhere."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 import threading

@@ -1,7 +1,5 @@
 """Page of an image model: completions of a drawing, and samples."""
 
-from __future__ import annotations
-
 import base64
 import io
 import math

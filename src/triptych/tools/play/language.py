@@ -1,7 +1,5 @@
 """Page of a model of text: continuations, filled masks, or the label of a text."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gradio as gr

@@ -1,7 +1,5 @@
 """Page of a music model: harmonisations, continuations, accompaniments, new pieces and bars."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import partial

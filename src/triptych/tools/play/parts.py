@@ -3,8 +3,6 @@
 Each limit is refused in one sentence.
 """
 
-from __future__ import annotations
-
 import html
 import time
 from collections.abc import Callable, Sequence

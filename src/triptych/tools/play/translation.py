@@ -1,7 +1,5 @@
 """Page of a translation model: hypotheses with scores, attention weights, and samples."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Real or drawn: a visitor tells held-out images from samples of a model, and sees how well."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ The readers of a run's folder (`run`, `metrics`, `samples`) know no HTML, `curve
 fills the templates. No module imports torch.
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Curves of a run from its metrics.csv, and their statistics."""
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Sequence

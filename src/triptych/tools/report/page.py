@@ -1,7 +1,5 @@
 """The page: templates filled with runs and exhibits, as one file without a network."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """Folder of a run, read without the code that trained it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress

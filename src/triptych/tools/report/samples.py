@@ -1,7 +1,5 @@
 """Samples in a folder: images, pieces and tables, and the validations that made them."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """Endpoints of a server, and the server itself: FastAPI under uvicorn."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import signal

@@ -1,7 +1,5 @@
 """Figures of a server in Prometheus's text format."""
 
-from __future__ import annotations
-
 from collections import Counter
 from threading import Lock
 

@@ -1,7 +1,5 @@
 """What serves a model, made by the function that its domain names, and bodies of requests."""
 
-from __future__ import annotations
-
 import io
 from base64 import b64encode
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Queue of a model: a thread computes what waits, as many requests together as fit."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError

@@ -1,7 +1,5 @@
 """Writing of checkpoints from which a run goes on bit by bit, and the end of a run at a signal."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import time

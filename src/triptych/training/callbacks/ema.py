@@ -5,8 +5,6 @@ et al. 2017, section 6.1). In checkpoints "state_dict" contains the average, and
 checkpoint["average"] the training weights: {"updates": int, "weights": {...}}.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytorch_lightning as pl

@@ -1,7 +1,5 @@
 """Devices and number formats: their choice, and models and batches on them. Needs no Lightning."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache

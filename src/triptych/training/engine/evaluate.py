@@ -1,7 +1,5 @@
 """Scores of a split: sums over batches in float64, on the device, read once. No Lightning."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What an update does to the weights: histograms and update ratios, for the loggers of a run."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Base class of the domains' LightningModules: optimisation, validation, samples, checkpoints."""
 
-from __future__ import annotations
-
 import math
 import signal
 import time

@@ -1,7 +1,5 @@
 """Muon for the matrices of the blocks and AdamW for all other parameters, as one optimiser."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a run minimises: likelihood, R-Drop, and distillation from trained models."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Optimisers and schedules, each named by its class path, and weights of accumulated gradients."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable

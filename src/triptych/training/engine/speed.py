@@ -3,8 +3,6 @@
 An operation is a multiplication or an addition: a product of matrices a x b and b x c has 2abc.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What a run starts with: its checkpoint, the weights of a trained model, or word vectors."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Rows of an embedding table: taken over from another vocabulary, or word vectors of a file."""
 
-from __future__ import annotations
-
 import codecs
 import gzip
 import re

@@ -1,7 +1,5 @@
 """Data loaders: training batches in a resumable order, and fixed batches for validation."""
 
-from __future__ import annotations
-
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator

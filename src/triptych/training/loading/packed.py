@@ -3,8 +3,6 @@
 A file holds the bytes of one array; rows are found by number, as those of data in memory.
 """
 
-from __future__ import annotations
-
 import json
 import mmap
 from pathlib import Path

@@ -12,8 +12,6 @@ then say how each tensor of Triptych's model is read from them (`StoredAs`).
 Needs no Lightning; `callbacks.checkpointing` writes checkpoints.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import pickle

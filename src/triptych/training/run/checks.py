@@ -1,7 +1,5 @@
 """Checks of a run's settings, most before its data are read, and Lightning's Trainer."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import inspect

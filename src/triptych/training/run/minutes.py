@@ -1,7 +1,5 @@
 """The length of a run from a time: some updates and a validation of it are timed first."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from copy import deepcopy

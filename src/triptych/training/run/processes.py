@@ -3,8 +3,6 @@
 Lightning's strategies do the rest. With one process every function here does its work directly.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Folder of a run, which is never overwritten, and what a run that goes on from it must keep."""
 
-from __future__ import annotations
-
 import json
 import secrets
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Settings of a run that all domains share."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal

@@ -5,8 +5,6 @@ time (FSDP2; Rajbhandari et al. 2020, "ZeRO", stage 3; Zhao et al. 2023). Checkp
 tensors, those of one process: they resume in any number of processes, sharded or not.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from typing import Any

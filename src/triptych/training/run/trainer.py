@@ -1,7 +1,5 @@
 """Run of a training: checks, run folder, callbacks, loggers, and Lightning's Trainer."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal

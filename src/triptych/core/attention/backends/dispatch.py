@@ -11,8 +11,6 @@ dropout, heads narrower than 16 features or float64 (`flex_serves`) CUDA uses th
 it does for deterministic algorithms, since the gradient of FlexAttention adds up in any order.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -9,8 +9,6 @@ padding and length. Lengths are padded to multiples of BLOCK: with others a kern
 and a mask had gradients of NaN in PyTorch 2.7, and block masks would be made for each length.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from itertools import count

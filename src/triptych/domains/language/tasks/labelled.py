@@ -1,7 +1,5 @@
 """Tasks with labels: classification, entailment, similarity, multiple choice."""
 
-from __future__ import annotations
-
 import hashlib
 import sys
 from abc import abstractmethod

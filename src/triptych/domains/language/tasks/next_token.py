@@ -1,7 +1,5 @@
 """The next token: a language model that reads from left to right."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Question answering: the answer to a question is a part of a document."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

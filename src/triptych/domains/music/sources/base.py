@@ -1,7 +1,5 @@
 """Interface of the sources of pieces, and what they share."""
 
-from __future__ import annotations
-
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable

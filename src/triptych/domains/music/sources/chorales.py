@@ -1,7 +1,5 @@
 """Chorales as grids: the JSB chorales in their public file, and synthetic ones of known entropy."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import zlib

@@ -1,7 +1,5 @@
 """A folder of MIDI files and archives, such as MAESTRO."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io

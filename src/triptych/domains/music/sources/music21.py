@@ -4,8 +4,6 @@ Importing music21 takes seconds and reads its user settings. Its files need neit
 is only located, and its MusicXML is read by `musicxml.py`.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 from collections.abc import Callable

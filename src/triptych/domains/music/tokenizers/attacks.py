@@ -6,8 +6,6 @@ each pitch, so that a transposition moves it and attention to pitches (`PitchTim
 `ids_per_pitch: 2`) reads it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

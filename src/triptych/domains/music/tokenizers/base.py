@@ -4,8 +4,6 @@ Windows, batches, the model and sampling know tokens only. A new tokenizer is a 
 of this folder, which settings name as `model.tokenizer`.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ tokenizer, which tells them apart.
 All constraints permit a rest, so that they leave a token in every row.
 """
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias

@@ -16,8 +16,6 @@ Rules of `encode`, after those of `notes`:
 A round trip through `encode` and `decode` moves onsets and releases by at most 5 ms.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -22,8 +22,6 @@ so that new notes follow what is kept of their bar, and both sides are known (pr
 past, as in Bavarian et al. 2022, arXiv 2207.14255).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Grammar of the tokens of several instruments: what each id says, and which may follow which."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum

@@ -1,7 +1,5 @@
 """Rules of sampled tokens: grammars of tokenizers, permitted pitches, no parallels."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 
 import numpy as np

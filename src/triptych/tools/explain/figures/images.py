@@ -1,7 +1,5 @@
 """A shipped model of digits at work: pixel by pixel, and with known pixels and a class."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Parts of a Transformer's layers: norms, activations, their number at a position, their costs."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

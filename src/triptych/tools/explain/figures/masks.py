@@ -1,7 +1,5 @@
 """What a query sees: the look-ahead mask with its numbers, and the patterns of the variants."""
 
-from __future__ import annotations
-
 from typing import Any, Literal, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Notes as events, and relations of the notes of a chorale."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What comes out of a model: distributions over levels, samples of a token, scores of a text."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Vectors of positions and of image levels, and relative logits."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -4,8 +4,6 @@ The encoder has learnt from made sentences; scripts/relation_heads makes them, t
 the heads.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A sentence through a translator as text."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """What a model is trained with: learning rates, masked input, adversarial losses."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 
