@@ -14,6 +14,7 @@ def is_png(path: Path) -> bool:
         return picture.format == "PNG"
 
 
+@pytest.mark.slow
 def test_attention_translation(cli, tmp_path: Path, translation_checkpoint: Path) -> None:
     command = ["attention", "translation", "--checkpoint", translation_checkpoint]
     answer = cli(*command, "--out", "a/b", stdin="one\n\n저는 \U0010fffd\n".encode())

@@ -28,6 +28,7 @@ def test_an_average_is_scored_and_sampled(cli, music_run, tmp_path: Path) -> Non
     assert (tmp_path / "out/piece-00.mid").is_file()
 
 
+@pytest.mark.slow
 def test_two_models_translate_as_one(cli, english_checkpoint, tmp_path: Path) -> None:
     lines = b"sieben\neinundzwanzig\nhundert\n"
     one = cli("translate", "--checkpoint", english_checkpoint, stdin=lines)

@@ -58,6 +58,7 @@ def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
     return dict(next(inner).choices)
 
 
+@pytest.mark.slow
 def test_completion_offers_the_commands_with_their_domains() -> None:
     offered = subcommands(command_line(COMMANDS, parser_of))
     assert list(offered) == list(COMMANDS)

@@ -325,6 +325,7 @@ def built(comparison: plan.Comparison) -> list[Any]:
     return [read_run("train", [*each, *length], domain)[0] for each in words]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", plan.shipped())
 def test_shipped_comparisons_have_eight_kinds_of_attention_or_six_widths(name: str) -> None:
     models = [config.model.transformer for config in built(plan.read_comparison(plan.find(name)))]
@@ -333,6 +334,7 @@ def test_shipped_comparisons_have_eight_kinds_of_attention_or_six_widths(name: s
     assert (len(kinds), len(widths)) == ((1, 6) if name == "scaling" else (8, 1))
 
 
+@pytest.mark.slow
 def test_the_file_on_the_page_is_a_comparison(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs/compare.md").read_text(encoding="utf-8")
     (tmp_path / "page.yaml").write_text(page.partition("```yaml\n")[2].partition("```")[0])

@@ -170,6 +170,7 @@ def test_n_best(translate) -> None:
     assert len(set(best[:3])) == 3
 
 
+@pytest.mark.slow
 def test_many_lines_flow_in_runs(translate) -> None:
     """More lines than one run of batches takes: nothing is lost or doubled at the border."""
     words = ["one", "two", "", "three"] * 10

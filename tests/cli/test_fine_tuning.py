@@ -83,6 +83,7 @@ def test_frozen_weights_stay_bit_equal(
     assert len(states) == sum(map(trained, before))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_adapters_are_trained_and_the_trained_model_has_none(
     cli, configs, checkpoints: dict[str, Path], tmp_path: Path, domain: str
@@ -136,6 +137,7 @@ def test_adapters_and_parts_are_trained_together(
     assert {name.rpartition(".")[0] for name in new} == {"decoder.blocks.0.attention.qkv_proj"}
 
 
+@pytest.mark.slow
 def test_a_cut_run_with_adapters_goes_on_bit_for_bit(
     cli, configs, music_run: Any, tmp_path: Path
 ) -> None:
@@ -150,6 +152,7 @@ def test_a_cut_run_with_adapters_goes_on_bit_for_bit(
     assert all(torch.equal(cut["state_dict"][name], w) for name, w in whole["state_dict"].items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_the_vocabulary_of_the_data_keeps_the_rows_of_equal_symbols(
     cli, configs, checkpoints: dict[str, Path], tmp_path: Path, domain: str
@@ -232,6 +235,7 @@ def test_what_cannot_be_trained_is_refused_before_the_data_are_read(
     refused("train", domain, "--config", configs(domain, **optim), *words, says=says)
 
 
+@pytest.mark.slow
 def test_other_data_are_refused_with_the_remedy(
     cli, configs, music_run: Any, image_checkpoint: Path, tmp_path: Path
 ) -> None:

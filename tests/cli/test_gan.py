@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
 
+@pytest.mark.slow
 def test_train_evaluate_sample_attention_and_export(cli, tmp_path: Path) -> None:
     short = ["--trainer.max_steps", 2, "--trainer.val_check_interval", 2, "--run.wandb", "off"]
     sizes = ["--model.channels", 8, "--data.validation_limit", 20]

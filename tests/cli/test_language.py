@@ -131,6 +131,7 @@ def test_train_and_evaluate(cli, train, tmp_path: Path, kind: str) -> None:
     assert small.code == 0, small.err
 
 
+@pytest.mark.slow
 def test_questions_are_answered_out_of_a_document(
     cli, refused, trained, train, tmp_path: Path
 ) -> None:
@@ -291,6 +292,7 @@ def copied(base: str, before: dict[str, torch.Tensor]) -> dict[str, torch.Tensor
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BASES)
 def test_weights_are_copied_and_frozen_ones_stay(train, fine_tune, kind: str) -> None:
     base = BASES[kind][0]

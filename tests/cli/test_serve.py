@@ -121,6 +121,7 @@ def test_models_are_called_by_the_shortest_name_that_differs() -> None:
     assert list(model_names(names).values()) == ["a", "mnist", "x/b.ckpt", "y/b.ckpt"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_what_runs_finish(signum: int, image_checkpoint: Path) -> None:
@@ -140,6 +141,7 @@ def test_a_signal_lets_what_runs_finish(signum: int, image_checkpoint: Path) -> 
             ask(address, "/health")
 
 
+@pytest.mark.slow
 def test_work_longer_than_the_grace_is_left(image_checkpoint: Path) -> None:
     words = [image_checkpoint, "--max_count", 10**6, "--grace", 0.2]
     with served(*words) as (process, address), ThreadPoolExecutor(1) as pool:

@@ -99,6 +99,7 @@ def alone() -> dict[str, Any]:
     return all_cases()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_two_processes_give_what_one_gives(
     name: str, results: list[dict[str, Any]], alone: dict[str, Any]

@@ -67,6 +67,7 @@ def test_packed_data_give_the_same_batches(name: str, tmp_path: Path) -> None:
     assert (tmp_path / "pack" / DESCRIPTION).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DATA)
 def test_a_pack_that_fails_leaves_nothing(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -49,6 +49,7 @@ def test_relations_of_made_sentences_are_those_of_their_grammar(script: ModuleTy
     assert {(passive, noun) for passive in (False, True) for noun in nouns - {"i", "me"}} <= seen
 
 
+@pytest.mark.slow
 def test_the_shipped_heads_are_those_with_the_highest_scores(script: ModuleType) -> None:
     known = roles.trained()
     accuracy, weights = script.scores(known.model)

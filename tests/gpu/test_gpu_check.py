@@ -46,6 +46,7 @@ def test_a_section_passes(name: str) -> None:
     assert f"Shown: {section.shows}." in section.markdown()
 
 
+@pytest.mark.slow
 def test_a_section_is_a_process_whose_death_ends_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ def run_in_terminal(folder: Path, **settings: object) -> tuple[int, str]:
     return code, shown.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("console", ["", "off"])
 def test_the_console_is_recorded_without_its_progress(
     console: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
