@@ -132,7 +132,7 @@ def with_links_of_the_site(markdown: str, page: Path) -> str:
 
 
 def executed(path: Path) -> Path:
-    """A notebook with the outputs of its cells; build/notebooks keeps them for the next build."""
+    """A notebook with the outputs of its cells; build/notebooks keeps them until it changes."""
     import nbformat
     from nbclient import NotebookClient
 

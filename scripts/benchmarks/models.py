@@ -190,11 +190,11 @@ class Marian(nn.Module):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.library = hugging_face()
+        self.transformers = hugging_face()
         sizes = {"layers": shape.n_layers, "attention_heads": shape.n_heads}
         sizes["ffn_dim"] = 4 * shape.d_model
         sides = {f"{side}_{k}": v for side in ("encoder", "decoder") for k, v in sizes.items()}
-        config = self.library.MarianConfig(
+        config = self.transformers.MarianConfig(
             vocab_size=shape.vocabulary,
             d_model=shape.d_model,
             max_position_embeddings=512,
@@ -205,7 +205,7 @@ class Marian(nn.Module):
             attn_implementation="sdpa",
             **sides,
         )
-        self.model = self.library.MarianMTModel(config)
+        self.model = self.transformers.MarianMTModel(config)
 
     @torch.inference_mode()
     def generate(self, source: Tensor, padding: Tensor, lengths: Tensor, beam: int) -> Tensor:
@@ -223,5 +223,5 @@ class Marian(nn.Module):
             num_beams=beam,
             do_sample=False,
             early_stopping=beam > 1,
-            logits_processor=self.library.LogitsProcessorList([end_at_limit]),
+            logits_processor=self.transformers.LogitsProcessorList([end_at_limit]),
         )

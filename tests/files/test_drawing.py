@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import warnings
 
 import numpy as np
 import pytest
@@ -40,3 +41,8 @@ def test_without_the_extra_the_fonts_of_the_system_are_left(
     monkeypatch.setattr(drawing, "FONT_PACKAGE", "no_such_package")
     assert importlib.util.find_spec(drawing.FONT_PACKAGE) is None
     assert drawing.installed_fonts.__wrapped__()[0] == drawing.DEFAULT_FONT
+
+
+def test_other_warnings_than_missing_letters_stay() -> None:
+    with pytest.warns(UserWarning, match="of another kind"), drawing.missing_letters_told():
+        warnings.warn("of another kind", UserWarning, stacklevel=1)

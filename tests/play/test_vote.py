@@ -74,6 +74,12 @@ def test_other_seeds_are_refused(model: ImageModel, seed: Any) -> None:
         vote.begin(model, "", seed, 1.0)
 
 
+@pytest.mark.parametrize("temperature", [-1, None, 9.0])
+def test_other_temperatures_are_refused(model: ImageModel, temperature: Any) -> None:
+    with pytest.raises(UserError, match="Temperature"):
+        vote.begin(model, "", 0, temperature)
+
+
 def test_missing_data_are_named(model: ImageModel) -> None:
     with pytest.raises(UserError, match="reads no folder"):
         vote.begin(model, "nowhere", 0, 1.0)

@@ -78,7 +78,7 @@ class Compare(CompareOptions):  # noqa: D101
         for cell, why in failed.items():
             print(f"{cell} failed, {why}")
         print(f"{out} has {', '.join(files)} and the runs", file=sys.stderr)
-        if lacking := {*failed, *cells} - (outcomes.keys() - failed.keys()):
+        if lacking := [cell for cell in cells if cell in failed or cell not in outcomes]:
             raise TrainingStopped(
                 f"{len(lacking)} of {len(cells)} runs failed; {out}/logs has all that they print"
             )

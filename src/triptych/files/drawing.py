@@ -78,8 +78,13 @@ def missing_letters_told() -> Iterator[None]:
         warnings.simplefilter("always")
         yield
     # matplotlib warns: "Glyph 51200 (...) missing from font(s) DejaVu Sans."
-    glyphs = (re.match(r"Glyph (\d+)", str(warning.message)) for warning in caught)
-    missing = sorted({chr(int(glyph[1])) for glyph in glyphs if glyph})
+    letters = set()
+    for one in caught:
+        if glyph := re.match(r"Glyph (\d+)", str(one.message)):
+            letters.add(chr(int(glyph[1])))
+        else:
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    missing = sorted(letters)
     if missing:
         print(
             f"no installed font has a letter for {' '.join(missing)}: the drawing has boxes in "

@@ -224,7 +224,8 @@ class Translator:
             unused += [(each, pair.source) for each in [*absent, *failed]]
         if unused:
             LOG.warning(
-                "%s not applied, the first one %r: the line %r does not have the term",
+                "%s not applied, because the line or the translation does not have it; the first "
+                "one is %r, of the line %r",
                 counted(len(unused), "term was", "terms were"),
                 unused[0][0],
                 unused[0][1][:60],

@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from triptych.domains.pictures import render
 from triptych.domains.pictures.config import read_to_score
 from triptych.tools.play.parts import (
-    MAX_SEED,
     result_image,
     run_button,
+    sampling,
     stop_button,
-    within,
 )
 from triptych.types import Progress
 
@@ -51,12 +50,12 @@ def begin(
     images are test images, chosen by the seed. Raises UserError for missing data and for those of
     another model.
     """
+    options = sampling(seed, temperature, 1, progress)
     classes = model.full_model.n_classes
     request = model.score_request(split="test", data=data.strip() or None)
     _, images = read_to_score(model.data_settings, request, model.vocabulary, classes=classes > 0)
-    seed = within("Seed", seed, 0, MAX_SEED)
-    drawn = model.sample(ROUNDS, seed=seed, temperature=temperature, progress=progress)
-    generator = np.random.default_rng(seed)
+    drawn = model.sample(**{**options, "count": ROUNDS})
+    generator = np.random.default_rng(options["seed"])
     indices = generator.permutation(len(images))
     if images.labels is not None and classes:  # in turn, as those of the samples
         labels = images.labels.numpy()

@@ -27,7 +27,7 @@ from triptych.errors import UserError
 from triptych.files.folders import warn_once
 from triptych.text.batches import Examples
 from triptych.text.tokenizer import PAD
-from triptych.training.engine.devices import device_of, scoring, to_device
+from triptych.training.engine.devices import device_of, scoring
 from triptych.training.engine.evaluate import in_double
 from triptych.training.engine.objective import Predictions
 from triptych.training.finetune.parts import InitialWeights
@@ -51,13 +51,13 @@ class SpanBatch(NamedTuple):
     examples: Tensor
     """Number of the example in the batch that a window belongs to, int64 [W]."""
 
-    def inputs(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what `SpanModel` reads: tokens, segments and padding, each [W, L]."""
-        ends = self.tokens == SEP  # [W, L]
-        segments = (ends.cumsum(-1) - ends.long()).clamp(max=1)  # [W, L]
-        # The last [SEP] is no part of the document.
-        segments = segments.masked_fill(ends, 0)
-        return self.tokens, segments, self.tokens == PAD
+
+def inputs_of(tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what `SpanModel` reads of windows: tokens, segments and padding, each [W, L]."""
+    ends = tokens == SEP  # [W, L]
+    segments = (ends.cumsum(-1) - ends.long()).clamp(max=1)  # [W, L]
+    # The last [SEP] is no part of the document.
+    return tokens, segments.masked_fill(ends, 0), tokens == PAD
 
 
 class SpanExamples(Examples):
@@ -181,11 +181,11 @@ class SpanAnswer(Task):
         return InitialWeights(kept, () if any(n.startswith(HEAD) for n in kept) else (HEAD,))
 
     def predictions(self, model: SpanModel, batch: SpanBatch) -> Predictions:
-        logits = model(*batch.inputs())  # [W, 2, L]
+        logits = model(*inputs_of(batch.tokens))  # [W, 2, L]
         return Predictions(logits, GivenLogits(logits.shape[-1]), batch.spans)
 
     def score(self, model: SpanModel, batch: SpanBatch) -> dict[str, Tensor]:
-        logits = model(*batch.inputs())  # [W, 2, L]
+        logits = model(*inputs_of(batch.tokens))  # [W, 2, L]
         nats = in_double(cross_entropy(logits, batch.spans)).sum()
         scores, first, last = best_spans(logits, self.longest_answer)  # [W] each
         exact, f1, count = 0, 0.0, int(batch.examples.max()) + 1
@@ -227,8 +227,8 @@ class SpanAnswer(Task):
             for start in range(0, len(windows), WINDOWS):
                 part = range(start, min(start + WINDOWS, len(windows)))
                 tokens = torch.from_numpy(rows.padded(np.array(part), PAD))  # [W, L]
-                batch = to_device(SpanBatch(tokens, tokens[:, :2], tokens[:, 0]), device_of(model))
-                best = best_spans(model(*batch.inputs()), self.longest_answer)  # [W] each
+                inputs = inputs_of(tokens.to(device_of(model)))
+                best = best_spans(model(*inputs), self.longest_answer)  # [W] each
                 for number, (score, first, last) in zip(
                     part, zip(*(each.tolist() for each in best), strict=True), strict=True
                 ):
