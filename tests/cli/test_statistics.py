@@ -1,4 +1,4 @@
-"""`evaluate music --statistics` and `sample music --self_similarity`."""
+"""`evaluate music --statistics`."""
 
 from __future__ import annotations
 
@@ -33,18 +33,3 @@ def test_statistics_are_printed_and_in_the_json_file(
             assert f"{found['mean']:.3f} ± {found['std']:.3f}" in answer.out
     assert score["details"]["memorisation"]["training_pieces"] > 0
     assert answer.err.count("sampled tokens") == 1
-
-
-def test_self_similarity_is_drawn_next_to_the_piano_roll(cli, tmp_path: Path, music_run) -> None:
-    command = ["sample", "music", "--checkpoint", music_run.checkpoint, "--length", 40]
-    command += ["--count", 1, "--out", "out", "--self_similarity", "true"]
-    answer = cli(*command)
-    assert answer.code == 0, answer.err
-    stem = "piece-00"
-    names = {f"{stem}{end}" for end in (".mid", ".wav", ".png", "-similarity.png")}
-    assert {path.name for path in (tmp_path / "out").iterdir()} == names
-    for name in names - {f"{stem}-similarity.png"}:
-        (tmp_path / "out" / name).unlink()
-    again = cli(*command)
-    assert again.code == 2
-    assert f"{stem}-similarity.png" in again.err

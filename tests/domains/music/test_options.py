@@ -60,8 +60,6 @@ def test_half_of_a_pair_is_refused(alone: dict[str, str]) -> None:
 def test_the_files_of_samples() -> None:
     names = [f"piece-0{n}{end}" for n in range(4) for end in (".mid", ".wav", ".png", ".musicxml")]
     assert options().output_names() == names
-    similar = options(count=1, self_similarity=True).output_names()
-    assert similar == [*names[:4], "piece-00-similarity.png"]
     assert set(DOMAIN.piece_files) == {".mid"}
 
 

@@ -5,12 +5,9 @@ import numpy as np
 import pretty_midi
 import pytest
 
-from triptych.domains.music import midi, statistics
+from triptych.domains.music import midi
 from triptych.domains.music.midi import FLUIDSYNTH, new_midi, read_midi, write_piece, write_wav
 from triptych.domains.music.notes import Notes, Part, Score
-from triptych.domains.music.statistics import self_similarity_png
-from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
-from triptych.domains.music.tokenizers.events import EventTokenizer
 
 
 def read_wav(path):
@@ -89,25 +86,3 @@ def test_silence_is_a_valid_wav(make_piano, tmp_path):
     write_wav(make_piano([]), tmp_path / "a.wav")
     _, samples = read_wav(tmp_path / "a.wav")
     assert not samples.any()
-
-
-@pytest.mark.parametrize(
-    ("tokenizer", "seconds", "edges"),
-    [(ChoraleTokenizer(), 2.0, [0, 0.25, 0.5, 0.75]), (EventTokenizer(), 2.5, [0, 1, 2, 3])],
-)
-def test_self_similarity_has_beats_in_bars_or_seconds(
-    tokenizer, seconds, edges, make_piano, monkeypatch
-):
-    """A quarter of chorales lasts 0.8 s; two panels, on the left octaves are equal."""
-    figures = []
-    monkeypatch.setattr(statistics, "png", figures.append)
-    self_similarity_png(make_piano([(60, 0, 0.5, 64), (72, seconds - 0.4, seconds, 64)]),
-                               tokenizer)  # fmt: skip
-    octaves, pitches = (axes.collections[0] for axes in figures[0].axes[:2])
-    for mesh in (octaves, pitches):
-        assert mesh.get_coordinates()[0, :, 0].tolist() == edges
-        assert mesh.get_clim() == (0, 1)
-    alike = octaves.get_array()
-    assert (alike[0, 0], alike[0, 2], pitches.get_array()[0, 2]) == (1, 1, 0)
-    self_similarity_png(make_piano([]), tokenizer)
-    assert not figures[1].axes[0].collections[0].get_array().any()

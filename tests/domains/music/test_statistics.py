@@ -154,35 +154,6 @@ def test_a_summary_leaves_out_pieces_without_a_measure():
     assert st.means_and_deviations([]) == {}
 
 
-# Self-similarity
-
-
-def test_a_repeated_passage_is_a_line_beside_the_diagonal():
-    random = np.random.default_rng(0)
-    theme = np.repeat(random.integers(40, 80, (6, 4)), 4, axis=0)  # six quarters
-    other = np.repeat(random.integers(40, 80, (3, 4)), 4, axis=0)
-    classes, pitches = st.self_similarity(table_of(np.concatenate([theme, other, theme])), 4)
-    assert pitches.shape == classes.shape == (15, 15)
-    for matrix in (classes, pitches):
-        assert np.allclose(matrix, matrix.T)
-        assert np.allclose(np.diag(matrix), 1)
-        assert np.allclose(np.diag(matrix, 9), 1)  # the theme returns after nine quarters
-    assert (np.diag(pitches, 8) < 0.9).all()
-
-
-def test_similarity_by_hand():
-    grid = np.full((12, 4), R)
-    grid[0:4, 0] = 60
-    grid[4:8, 0] = [72, 72, 74, 74]
-    grid[11, 0] = 60
-    classes, pitches = st.self_similarity(table_of(grid), 4)
-    root = math.sqrt(0.5)
-    assert np.allclose(classes, [[1, root, 1], [root, 1, root], [1, root, 1]])
-    assert np.allclose(pitches, [[1, 0, 1], [0, 1, 0], [1, 0, 1]])
-    silent, _ = st.self_similarity(table_of([[R] * 4] * 8 + [[60] * 4]), 4)
-    assert np.allclose(silent, [[0, 0, 0], [0, 0, 0], [0, 0, 1]])
-
-
 # MusPy, version 0.5.0
 
 NOTES = (

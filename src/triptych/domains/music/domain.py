@@ -19,7 +19,6 @@ from triptych.files.results import json_bytes
 from triptych.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Seed
 
 DRAWING, NUMBERS, PIECE = "attention.png", "attention.json", "piece.mid"
-SIMILARITY = "-similarity.png"
 FRAME = ("bars", "tempo", "meter", "key")
 CONFLICTS = {
     "length": ("seconds", "bars"),
@@ -152,9 +151,6 @@ class MusicSampleOptions(TranspositionOptions, SampleOptions, ConstraintOptions,
     particles: PositiveInt = 16
     """Copies of each piece that are sampled with given notes, of which the ones that fit the kept
     notes survive; 1 for notes that depend on the kept ones before them alone."""
-    self_similarity: bool = False
-    """Also draw the similarity of all pairs of beats, or of seconds where the music has no beats,
-    as piece-00-similarity.png: repeated passages are lines parallel to the diagonal."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -183,7 +179,7 @@ class MusicSampleOptions(TranspositionOptions, SampleOptions, ConstraintOptions,
         return dict.fromkeys(("primer", "given", "melody"), "a MIDI file or a score")
 
     def output_names(self) -> list[str]:
-        endings = [".mid", ".wav", ".png", ".musicxml", *[SIMILARITY] * self.self_similarity]
+        endings = (".mid", ".wav", ".png", ".musicxml")
         return [f"piece-{index:02d}{end}" for index in range(self.count) for end in endings]
 
 

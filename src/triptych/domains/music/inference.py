@@ -31,7 +31,6 @@ from triptych.domains.music.domain import (
     DRAWING,
     NUMBERS,
     PIECE,
-    SIMILARITY,
     MusicAttentionOptions,
     MusicSampleOptions,
 )
@@ -54,7 +53,6 @@ from triptych.domains.music.midi import (
     write_piece,
 )
 from triptych.domains.music.notes import FRAME, Score
-from triptych.domains.music.statistics import self_similarity_png
 from triptych.domains.music.tokenizers.base import FillTask
 from triptych.domains.music.tokenizers.voices import melody_part
 from triptych.domains.options import check_layer_and_head, counted
@@ -316,9 +314,6 @@ class MusicModel(MusicEvaluation):
             synthesiser = write_piece(
                 piece.score, out.path / name, piece.is_kept, score_too=has_bars
             )
-            if options.self_similarity:
-                midi = pretty_midi_of(piece.score)
-                out.write(f"{name}{SIMILARITY}", self_similarity_png(midi, self.tokenizer))
         made_pieces = counted(options.count, "piece", "pieces")
         endings = ".mid, .wav, .png" + ", .musicxml" * has_bars
         return f"{made_pieces} ({endings}) in {out}; sound by {synthesiser}"

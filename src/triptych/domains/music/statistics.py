@@ -1,4 +1,4 @@
-"""Pieces beside their likelihood: statistics, similarity of their parts, runs that they share.
+"""Pieces beside their likelihood: statistics, and runs that they share.
 
 The measures of pitch, rhythm and texture are those of MusPy (Dong et al. 2020, arXiv 2008.01951, as
 in version 0.5.0), on the time grid of the tokenizer, with two differences. MusPy always counts
@@ -20,29 +20,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import combinations, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from triptych.domains.music.conditions import SCALES
 from triptych.domains.music.notes import (
-    N_PITCHES,
     SILENT,
     Ids,
     Notes,
     on_grid,
     piano_roll,
-    piece_length,
     voice_grid,
 )
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.music.tokenizers.rules import PERFECT
-from triptych.files.drawing import GREY, new_figure, png
 from triptych.files.progress import aligned
-
-if TYPE_CHECKING:  # loaded only where a piece is written
-    import pretty_midi
 
 MAJOR = np.array([[(c - root) % 12 in SCALES["major"] for c in range(12)] for root in range(12)])
 """Which pitch classes belong to the major scale of each root, [12, 12]. A natural minor scale has
@@ -139,55 +133,6 @@ def means_and_deviations(pieces: Sequence[dict[str, float]]) -> dict[str, dict[s
             "pieces": len(values),
         }
     return table
-
-
-def self_similarity(notes: Notes, segment: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the similarity of all pairs of segments, by pitch classes and by pitches: two [S, S].
-
-    The similarity is the cosine of the two segments' sounding times per pitch class or pitch, 0 for
-    a silent segment (Foote 1999, "Visualizing music and audio using self-similarity").
-
-    segment: length of a segment in steps; the last one may be shorter.
-    """
-    starts = np.arange(0, piece_length(notes), segment)
-    times = np.add.reduceat(piano_roll(notes), starts, axis=0, dtype=np.float64)  # [S, 128]
-    octaves = np.pad(times, ((0, 0), (0, -N_PITCHES % 12)))  # [S, 132]
-    return _cosines(octaves.reshape(len(times), -1, 12).sum(1)), _cosines(times)
-
-
-def self_similarity_png(midi: pretty_midi.PrettyMIDI, tokenizer: MusicTokenizer) -> bytes:
-    """Draw how similar all pairs of beats, or of seconds without a meter, of a piece are.
-
-    On the left by pitch classes (harmony), on the right by pitches. A passage that is repeated
-    later is a line parallel to the diagonal.
-    """
-    notes = on_grid(Notes.of_midi(midi), tokenizer.steps_per_second)
-    segment = tokenizer.steps_per_beat or round(tokenizer.steps_per_second)
-    per_tick = (tokenizer.steps_per_bar or segment) // segment  # segments in a bar or second
-    unit = "bar" if tokenizer.steps_per_bar else "second"
-    figure = new_figure(10, 5)
-    panels = figure.subplots(1, 2, sharey=True)
-    titles = ("pitch classes", "pitches")
-    matrices = self_similarity(notes, segment) if len(notes) else [np.zeros((1, 1))] * 2
-    for axes, matrix, title in zip(panels, matrices, titles, strict=True):
-        edges = np.arange(len(matrix) + 1) / per_tick
-        mesh = axes.pcolormesh(edges, edges, matrix, cmap="Blues", vmin=0, vmax=1)
-        axes.set_aspect("equal")
-        axes.set_title(title, fontsize=9, color=GREY, loc="left")
-        axes.set_xlabel(f"{unit}s")
-    panels[0].set_ylabel(f"{unit}s")
-    if not len(notes):
-        panels[0].text(0.5, 0.5, "no notes", transform=panels[0].transAxes, ha="center")
-    figure.colorbar(mesh, ax=panels, label="similarity (cosine)", pad=0.01)
-    return png(figure)
-
-
-def _cosines(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the cosine of each pair of rows, [S, F] -> [S, S]; 0 for a row of zeros."""
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    units = rows / np.where(lengths > 0, lengths, 1)
-    cosines: NDArray[np.float64] = units @ units.T
-    return cosines
 
 
 def _ratio(part: Any, whole: Any) -> float:
