@@ -5,10 +5,7 @@ pooch asks again after a broken connection, and leaves no file that is not compl
 
 import os
 import shutil
-import tarfile
 import tempfile
-import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,11 +28,6 @@ CHUNK = 1 << 16
 HEADERS = {"User-Agent": f"triptych/{triptych.__version__}", "Accept-Encoding": "identity"}
 MIRROR = "TRIPTYCH_DATA_MIRROR"
 """Environment variable: address of a folder with one folder for each data set."""
-DAMAGED = (
-    *(OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile),
-    RuntimeError,  # of zipfile, for an encrypted archive
-)
-"""Errors of archives that cannot be extracted."""
 
 
 def base_address(data: DataSet, url: str | None) -> str:
@@ -53,20 +45,23 @@ def fetch(
 
     Complete files are left alone. url: address of the folder of the files, None for the usual one.
     start: returns a display of kilobytes, called when the first byte is needed.
-    Raises UserError as `download` does, for a wrong file in the folder, for an archive that cannot
-    be extracted, and where the disk has too little room.
+    Raises UserError as `download` does, for a wrong file in the folder, and for an archive that
+    cannot be extracted.
     """
     missing = [file for file in data.files if not is_there(folder, file)]
     if not missing:
         return []
     total = sum(file.size for file in missing)
-    check_room(folder, total)
     progress, before = start(), 0
     for file in missing:
         target = folder / file.name
         if not target.exists():
             address = f"{base_address(data, url)}/{file.name}"
-            download(address, target, file, _Received(progress, address, file.size, before, total))
+
+            def show(done: int, before: int = before, size: int = file.size) -> None:
+                progress((before + min(done, size)) // 1000, max(1, total // 1000))
+
+            download(address, target, file, show)
         if file.extracts_to is not None:
             extract(target, folder / file.extracts_to)
         before += file.size
@@ -74,57 +69,43 @@ def fetch(
 
 
 class _Received:
-    """What pooch reports its progress to: shows kilobytes, and refuses a file of another size."""
+    """What pooch reports its progress to, made anew for each attempt."""
 
-    def __init__(
-        self, progress: Progress, address: str, size: int, before: int, all_files: int
-    ) -> None:
-        self.progress, self.address, self.size = progress, address, size
-        self.before, self.all_files = before, all_files
-        self.done = 0
+    total = 0
 
-    @property
-    def total(self) -> int:
-        """Bytes that the server announces, 0 where it announces none."""
-        return self.size
-
-    @total.setter
-    def total(self, announced: int) -> None:
-        if announced not in (0, self.size):
-            raise UserError(
-                f"{self.address} is a file of {announced:,} bytes; expected {self.size:,}: it is "
-                "not the file of the catalogue"
-            )
-        self.reset()
+    def __init__(self, show: Callable[[int], None]) -> None:
+        self.show, self.done = show, 0
 
     def reset(self) -> None:
-        """Begin again, as a new attempt does."""
+        """Begin again: pooch reports the whole file once more at its end."""
         self.done = 0
 
     def update(self, count: int) -> None:
-        """Note bytes that have arrived; UserError where they are more than the file has."""
+        """Show that bytes have arrived."""
         self.done += count
-        if self.done >= self.size + 2 * CHUNK:
-            raise UserError(f"{self.address} sends more than the expected {self.size:,} bytes")
-        shown = self.before + min(self.done, self.size)
-        self.progress(shown // 1000, max(1, self.all_files // 1000))
+        self.show(self.done)
 
     def close(self) -> None:
         """Do nothing: the display is of all files."""
 
 
-def download(address: str, target: Path, file: RemoteFile, received: _Received) -> None:
+def download(address: str, target: Path, file: RemoteFile, show: Callable[[int], None]) -> None:
     """Write the file at an address to `target`, which appears when it is complete and correct.
 
-    Raises UserError for an address without the file, a server that cannot be reached, another
-    size or hash than the catalogue's, and a disk that cannot be written.
+    show: receives the number of bytes that have arrived. Raises UserError for an address without
+    the file, a server that cannot be reached, another hash than the catalogue's, and a disk that
+    cannot be written.
     """
     pooch.get_logger().setLevel("WARNING")
     hashes, addresses = {file.name: f"sha256:{file.sha256}"}, {file.name: address}
     folder = pooch.create(
         target.parent, base_url="", registry=hashes, urls=addresses, retry_if_failed=RETRIES
     )
-    from_network = pooch.HTTPDownloader(received, CHUNK, headers=HEADERS, timeout=TIMEOUT)
+
+    def from_network(url: str, target: str, folder: Any) -> None:
+        network = pooch.HTTPDownloader(_Received(show), CHUNK, headers=HEADERS, timeout=TIMEOUT)
+        network(url, target, folder)
+
     try:
         folder.fetch(file.name, downloader=_copy if address.startswith("file://") else from_network)
     except requests.RequestException as error:
@@ -143,12 +124,6 @@ def _copy(address: str, target: str, folder: Any) -> None:
     shutil.copyfile(url2pathname(urlsplit(address).path), target)
 
 
-def sha256_of(path: Path) -> str:
-    """Return the hash of a file, as hexadecimal digits."""
-    digits: str = pooch.file_hash(str(path))
-    return digits
-
-
 def is_there(folder: Path, file: RemoteFile) -> bool:
     """Return whether a file is in the folder, or what its archive holds.
 
@@ -159,7 +134,7 @@ def is_there(folder: Path, file: RemoteFile) -> bool:
     path = folder / file.name
     if not path.exists():
         return False
-    if not path.is_file() or sha256_of(path) != file.sha256:
+    if not path.is_file() or pooch.file_hash(str(path)) != file.sha256:
         raise UserError(
             f"{path} exists and is not the file of the catalogue (sha256 {file.sha256}); move it "
             "away, or choose another folder with --out"
@@ -167,36 +142,18 @@ def is_there(folder: Path, file: RemoteFile) -> bool:
     return file.extracts_to is None  # an archive that is not extracted yet
 
 
-def check_room(folder: Path, needed: int) -> None:
-    """Raise UserError where the disk of a folder, which may be missing, has too few bytes left."""
-    existing = folder.absolute()
-    while not existing.exists():
-        existing = existing.parent
-    free = shutil.disk_usage(existing).free
-    if free < needed:
-        raise UserError(
-            f"{folder} needs {needed / 1e6:,.1f} MB more, and its disk has {free / 1e6:,.1f} MB "
-            "left; choose a folder on another disk with --out"
-        )
-
-
 def extract(archive: Path, folder: Path) -> None:
     """Replace an archive by the folder that it holds, which appears when it is complete.
 
-    Raises UserError for a damaged archive and one without this folder.
+    Raises UserError where it cannot be written.
     """
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
-        try:
-            if zipfile.is_zipfile(archive):
-                with zipfile.ZipFile(archive) as zipped:
-                    zipped.extractall(temporary)
-            else:
-                with tarfile.open(archive) as opened:
-                    opened.extractall(temporary, filter="data")  # no link and no path outside
-            held = Path(temporary) / folder.name
-            if held.is_symlink() or not held.is_dir():
-                raise NotADirectoryError(f"it holds no folder {folder.name}")
-            os.replace(held, folder)
-        except DAMAGED as error:
-            raise UserError(f"{archive} cannot be extracted into {folder}: {error}") from error
+    try:
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
+            # The filter of tar files: no link to outside of the folder.
+            shutil.unpack_archive(
+                archive, temporary, filter=None if archive.suffix == ".zip" else "data"
+            )
+            os.replace(Path(temporary) / folder.name, folder)
+    except OSError as error:
+        raise UserError(f"{archive} cannot be extracted into {folder}: {error}") from error
     archive.unlink()
