@@ -47,7 +47,7 @@ def test_with_fluidsynth_its_sound_is_written(make_piano, tmp_path):
 
 
 def test_drums_are_heard_without_fluidsynth(tmp_path, no_fluidsynth):
-    """Each drum at its time, a kick darker than a hat, none like another one."""
+    """Each drum at its time, a cymbal longer than a kick, none like another one."""
     drums = pretty_midi.Instrument(0, is_drum=True)
     pitches = (36, 38, 42, 45, 49, 75)
     drums.notes = [
@@ -57,8 +57,9 @@ def test_drums_are_heard_without_fluidsynth(tmp_path, no_fluidsynth):
     rate, samples = read_wav(tmp_path / "a.wav")
     hits = [samples[rate * n : rate * n + rate // 2].astype(float) for n in range(len(pitches))]
     assert all(np.abs(hit[: rate // 20]).max() > 0.2 * 32767 for hit in hits)
+    tails = [np.abs(hit[rate // 5 : rate // 4]).max() / np.abs(hit).max() for hit in hits]
+    assert max(tails[:4]) < 0.1 < min(tails[4:])
     crossings = [int((np.diff(np.sign(hit[: rate // 20])) != 0).sum()) for hit in hits]
-    assert crossings[0] < 20 < 500 < crossings[2]
     assert len(set(crossings)) == len(pitches)
 
 
