@@ -26,8 +26,6 @@ SCALES = {
 """Semitones of each scale above its tonic; minor is the natural and the harmonic one together."""
 TEXTBOOK = "textbook"
 """Value of `ranges` for the usual ranges of the voices."""
-ALL_VOICES = ""
-"""Name under which `parse_ranges` returns a range without the name of a voice."""
 BLANK_TICKS = 480
 """Ticks of a quarter of a piece without notes."""
 
@@ -40,8 +38,8 @@ class ConstraintOptions(Checked):
     """Scale of the notes, such as C:major, F#:natural_minor, Bb:harmonic_minor, A:minor (natural
     and harmonic together) or C:chromatic; null for all notes."""
     ranges: str | None = None
-    """Lowest and highest MIDI pitch, such as 48-84; of chorales also by voice, such as
-    soprano=60-79,bass=40-62, or textbook for the usual ranges; null for all pitches."""
+    """Lowest and highest MIDI pitch, such as 48-84, or textbook for the usual ranges of the voices
+    of chorales; null for all pitches."""
     no_parallels: bool = False
     """Chorales: forbid parallel fifths and octaves between any two voices."""
     instruments: str | None = None
@@ -54,7 +52,7 @@ class ConstraintOptions(Checked):
         if self.scale is not None:
             parse_scale(self.scale)
         if self.ranges not in (None, TEXTBOOK):
-            parse_ranges(self.ranges)
+            parse_range(self.ranges)
 
     def constraints(self) -> list[str]:
         """Return the names of the constraints that are asked for."""
@@ -139,24 +137,18 @@ def parse_scale(text: str) -> frozenset[int]:
     return frozenset((root + step) % 12 for step in SCALES[scale])
 
 
-def parse_ranges(text: str) -> dict[str, tuple[int, int]]:
-    """Return the lowest and highest pitch by the name of a voice, in small letters.
-
-    A range without a name, as `48-84`, has the key ALL_VOICES. Raises ValueError for other texts.
-    """
+def parse_range(text: str) -> tuple[int, int]:
+    """Return the lowest and highest pitch of a range such as 48-84; ValueError for other texts."""
     from triptych.domains.music.notes import N_PITCHES  # numpy, which --help does not need
 
-    voice = r"\s*(?:([A-Za-z]+)\s*=)?\s*(\d+)\s*-\s*(\d+)\s*"
-    matches = [re.fullmatch(voice, part) for part in text.split(",")]
-    ranges = {(m[1] or ALL_VOICES).lower(): (int(m[2]), int(m[3])) for m in matches if m}
-    wrong = len(ranges) < len(matches) or (ALL_VOICES in ranges and len(ranges) > 1)
-    if wrong or not all(low <= high < N_PITCHES for low, high in ranges.values()):
+    found = re.fullmatch(r"\s*(\d+)\s*-\s*(\d+)\s*", text)
+    low, high = (int(found[1]), int(found[2])) if found else (1, 0)
+    if not low <= high < N_PITCHES:
         raise ValueError(
             f"ranges is {text!r}; expected a lowest and a highest MIDI pitch of at most "
-            f"{N_PITCHES - 1} such as 48-84, one such range for each voice as "
-            f"soprano=60-79,bass=40-62, or {TEXTBOOK}"
+            f"{N_PITCHES - 1} such as 48-84, or {TEXTBOOK}"
         )
-    return ranges
+    return low, high
 
 
 def _tonic(text: str) -> tuple[str, str, str]:

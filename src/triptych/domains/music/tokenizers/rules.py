@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 
 from triptych.domains.music.conditions import (
-    ALL_VOICES,
     TEXTBOOK,
     ConstraintOptions,
-    parse_ranges,
+    parse_range,
     parse_scale,
 )
 from triptych.domains.music.notes import SILENT, Ids
@@ -59,35 +58,31 @@ class PermittedPitches:
     """Forbids notes outside a scale, and outside the range of the voice that plays them.
 
     pitches: MIDI pitch of the note that each id begins, SILENT for none: [V]. voices: usual range
-    of each voice by name; empty for a single part. Raises UserError for a range of another voice,
-    and where no pitch is left.
+    of each voice by name; empty for a single part. Raises UserError for usual ranges without
+    voices, and where no pitch is left.
     """
 
     def __init__(
         self, options: ConstraintOptions, pitches: Ids, voices: dict[str, tuple[int, int]]
     ) -> None:
-        usual = {name.lower(): span for name, span in voices.items()}
-        spans = usual
-        if options.ranges != TEXTBOOK:
-            spans = {} if options.ranges is None else parse_ranges(options.ranges)
-        unknown = not spans.keys() <= {ALL_VOICES, *usual}
-        if unknown or (options.ranges == TEXTBOOK and not usual):
-            expected = (
-                f"or ranges of {', '.join(usual)}" if usual else "since this music has no voices"
-            )
-            raise UserError(f"ranges is {options.ranges!r}; expected one such as 48-84, {expected}")
         classes = range(12) if options.scale is None else parse_scale(options.scale)
         is_note = pitches != SILENT  # [V]
         known = pitches[is_note].min(), pitches[is_note].max()
+        spans = dict.fromkeys(voices or ("piano",), known)
+        if options.ranges == TEXTBOOK:
+            if not voices:
+                raise UserError("ranges is textbook; expected 48-84, as this music has no voices")
+            spans = voices
+        elif options.ranges is not None:
+            spans = dict.fromkeys(spans, parse_range(options.ranges))
         permitted = []
-        for name in usual or ("piano",):
-            low, high = spans.get(name, spans.get(ALL_VOICES, known))
+        for name, (low, high) in spans.items():
             fits = (low <= pitches) & (pitches <= high) & np.isin(pitches % 12, [*classes])
             if not fits[is_note].any():
                 raise UserError(
-                    f"no pitch is left to the {name}: none from {low} to {high} is in the scale "
-                    f"{options.scale or 'of all notes'} and in the model, which has {known[0]} to "
-                    f"{known[1]}"
+                    f"no pitch is left to the {name.lower()}: none from {low} to {high} is in the "
+                    f"scale {options.scale or 'of all notes'} and in the model, which has "
+                    f"{known[0]} to {known[1]}"
                 )
             permitted.append(fits | ~is_note)
         self.forbidden = ~torch.from_numpy(np.stack(permitted))  # [voices, V]
