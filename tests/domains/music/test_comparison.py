@@ -31,12 +31,9 @@ def from_the_definition(piece, training):
 def check(pieces, training):
     runs = longest_shared_runs(pieces, training)
     assert len(runs) == len(pieces)
-    for piece, run in zip(pieces, runs, strict=True):
-        assert run.length == from_the_definition(piece, training)
-        if run.length:
-            there = training[run.training_piece][run.training_start :][: run.length]
-            assert np.array_equal(piece[run.start :][: run.length], there)
-            assert len(there) == run.length
+    for piece, (length, source) in zip(pieces, runs, strict=True):
+        assert length == from_the_definition(piece, training)
+        assert length == 0 or length == from_the_definition(piece, [training[source]])
 
 
 @pytest.mark.parametrize("n_symbols", [1, 2, 3, 40])
@@ -58,9 +55,8 @@ def test_planted_runs_are_found_where_they_are():
     pieces[1][20:37] = training[2][33:50]  # up to the end of the training piece
     pieces[2][:9] = training[0][:9]
     none, end, start = longest_shared_runs(pieces, training)
-    assert none.length == 0
-    assert (end.length, end.start, end.training_piece, end.training_start) == (17, 20, 2, 33)
-    assert (start.length, start.start, start.training_piece, start.training_start) == (9, 0, 0, 0)
+    assert none[0] == 0
+    assert (end, start) == ((17, 2), (9, 0))
 
 
 def test_a_run_does_not_cross_from_piece_to_piece():
@@ -72,8 +68,7 @@ def test_a_run_does_not_cross_from_piece_to_piece():
 
 def test_equal_pieces_share_everything():
     piece = np.random.default_rng(0).integers(0, 47, 300)
-    run = longest_shared_runs([piece], [piece[:-1], piece])[0]
-    assert (run.length, run.training_piece) == (300, 1)
+    assert longest_shared_runs([piece], [piece[:-1], piece]) == [(300, 1)]
 
 
 def chorale(name, grid):
@@ -92,11 +87,10 @@ def test_a_transposed_passage_is_shared_as_intervals():
     assert intervals["max"] == intervals["mean"] == n_notes - 1
     assert tokens["max"] < 8
     run = intervals["runs"][0]
-    assert (run["piece"], run["training_piece"], run["seconds"]) == ("copy", "old", 0)
-    assert run["training_seconds"] == pytest.approx(10 * 0.2)
+    assert (run["piece"], run["training_piece"]) == ("copy", "old")
 
 
-def test_a_copied_passage_is_shared_as_tokens_with_its_times():
+def test_a_copied_passage_is_shared_as_tokens():
     random = np.random.default_rng(3)
     old, new = (random.integers(45, 75, (30, 4)) for _ in range(2))
     new[5:25] = old[8:28]
@@ -104,8 +98,6 @@ def test_a_copied_passage_is_shared_as_tokens_with_its_times():
     found = compare_with_training(pieces, [chorale("old", old)])
     run = found["tokens"]["samples"]["runs"][0]
     assert 80 <= run["length"] <= 84
-    assert run["seconds"] == pytest.approx(run["start"] // 4 * 0.2)
-    assert run["training_start"] - run["start"] == 12
     assert found["tokens"]["test"]["max"] == 120
 
 

@@ -23,7 +23,6 @@ from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from triptych.domains.music.conditions import SCALES
 from triptych.domains.music.notes import (
@@ -148,21 +147,16 @@ class NamedPiece(NamedTuple):
     """Without END."""
     notes: Notes
     """In steps of the tokenizer's grid."""
-    lines: dict[str, tuple[Ids, NDArray[np.float64]]]
-    """Symbols of which runs are compared, and the times in seconds at which they begin: tokens, and
-    the intervals in semitones from each note to the next one by onset, then from the lowest pitch,
-    which transposed music shares."""
+    lines: dict[str, Ids]
+    """Symbols of which runs are compared: tokens, and the intervals in semitones from each note to
+    the next one by onset, then from the lowest pitch, which transposed music shares."""
 
     @classmethod
     def of(cls, name: str, tokens: Ids, tokenizer: MusicTokenizer) -> NamedPiece:
         """Return a piece of ids, which end at the first END."""
         tokens = tokenizer.without_end(tokens)
         notes = on_grid(tokenizer.to_score(tokens).notes_in_seconds, tokenizer.steps_per_second)
-        lines = {
-            "tokens": (tokens, tokenizer.seconds(tokens)),
-            "intervals": (np.diff(notes.pitch), notes.onset / tokenizer.steps_per_second),
-        }
-        return cls(name, tokens, notes, lines)
+        return cls(name, tokens, notes, {"tokens": tokens, "intervals": np.diff(notes.pitch)})
 
 
 def compare_with_training(
@@ -171,28 +165,21 @@ def compare_with_training(
     """Return the longest run that each piece shares with a training piece: {kind: {group: ...}}.
 
     A group has the mean, deviation and maximum of the lengths, and for each piece the length of its
-    run and its first symbol (index and time) in the piece and in the training piece.
+    run and the name of the training piece.
     """
     shared: dict[str, Any] = {}
     pieces = [piece for group in groups.values() for piece in group]
     for kind in training[0].lines:
-        symbols = ([piece.lines[kind][0] for piece in some] for some in (pieces, training))
+        symbols = ([piece.lines[kind] for piece in some] for some in (pieces, training))
         runs = iter(longest_shared_runs(*symbols))
         shared[kind] = {}
         for group, members in groups.items():
             entries: list[dict[str, Any]] = []
             for piece in members:
-                run = next(runs)
-                entries.append({"piece": piece.name, "length": run.length})
-                if run.length:
-                    source = training[run.training_piece]
-                    entries[-1] |= {
-                        "start": run.start,
-                        "seconds": float(piece.lines[kind][1][run.start]),
-                        "training_piece": source.name,
-                        "training_start": run.training_start,
-                        "training_seconds": float(source.lines[kind][1][run.training_start]),
-                    }
+                length, source = next(runs)
+                entries.append({"piece": piece.name, "length": length})
+                if length:
+                    entries[-1]["training_piece"] = training[source].name
             lengths = np.array([entry["length"] for entry in entries])
             shared[kind][group] = {
                 "mean": float(lengths.mean()),
@@ -230,8 +217,7 @@ def text_lines(details: dict[str, Any]) -> list[str]:
         run = max(by_group["samples"]["runs"], key=lambda entry: entry["length"])
         if run["length"]:
             longest.append(
-                f"  {run['length']} {kind} of {run['piece']} from {run['seconds']:.1f} s are in "
-                f"{run['training_piece']} from {run['training_seconds']:.1f} s"
+                f"  {run['length']} {kind} of {run['piece']} are in {run['training_piece']}"
             )
     lines.append(f"longest run shared with one of {shared['training_pieces']} training pieces:")
     return [*lines, *aligned(table, indent="  "), *longest]
@@ -243,22 +229,10 @@ def _mean_and_std(statistics: dict[str, Any]) -> str:
     return f"{statistics['mean']:.3f} ± {statistics['std']:.3f}"
 
 
-class SharedRun(NamedTuple):
-    """Longest run of consecutive symbols that a piece shares with a training piece."""
-
-    length: int
-    """In symbols; 0 where the two share none."""
-    start: int
-    """Index of the run's first symbol in the piece."""
-    training_piece: int
-    """Index of a training piece that contains the run; one of them, where several do."""
-    training_start: int
-    """Index of its first symbol there."""
-
-
-def longest_shared_runs(pieces: Sequence[Ids], training: Sequence[Ids]) -> list[SharedRun]:
+def longest_shared_runs(pieces: Sequence[Ids], training: Sequence[Ids]) -> list[tuple[int, int]]:
     """Return the longest run that each piece shares with any of the training pieces.
 
+    Its length in symbols, 0 for none, and the index of a training piece that contains it.
     pieces, training: symbols of each as whole numbers; at least one piece of both.
     """
     rows = [*training, *pieces]
@@ -285,9 +259,8 @@ def longest_shared_runs(pieces: Sequence[Ids], training: Sequence[Ids]) -> list[
     for number in range(len(training), len(rows)):
         here = slice(starts[number] - n_training, ends[number] - n_training)
         start = int(best[here].argmax())
-        place = match[here][start]
-        row = int(np.searchsorted(ends, place, side="right"))
-        runs.append(SharedRun(int(best[here][start]), start, row, int(place - starts[row])))
+        row = int(np.searchsorted(ends, match[here][start], side="right"))
+        runs.append((int(best[here][start]), row))
     return runs
 
 
