@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from triptych.domains.music.midi import parse_midi, read_midi
+from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi
 from triptych.domains.music.musicxml import parse_musicxml
 from triptych.domains.music.musicxml_writing import musicxml_bytes
 from triptych.domains.music.notation import Chord, Note, Span, divide, segments
@@ -423,7 +423,7 @@ def test_a_missing_package_and_a_damaged_tune_are_told(monkeypatch):
         parse_midi(b"**kern\n4g\t4a\n*-\n", name="a.krn")
 
 
-def test_files_of_scores_are_known_by_their_content(tmp_path):
+def test_files_of_scores_are_known_by_their_suffix(tmp_path, make_piano):
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("META-INF/container.xml", "<container/>")
@@ -432,7 +432,11 @@ def test_files_of_scores_are_known_by_their_content(tmp_path):
     contents = [archive.getvalue(), text.encode(), text.encode("utf-16"),
                 b"\xef\xbb\xbf\n" + text.encode()]  # fmt: skip
     for content in contents:
-        assert parse_midi(content, name="download").notes.pitch.tolist() == [60]
+        assert parse_midi(content, name="download.XML").notes.pitch.tolist() == [60]
+    midi = midi_bytes(make_piano([(62, 0, 1, 80)]))
+    assert parse_midi(midi, name="named.xml").notes.pitch.tolist() == [62]
+    with pytest.raises(UserError, match="download"):
+        parse_midi(contents[1], name="download")
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "A.MUSICXML").write_bytes(contents[1])

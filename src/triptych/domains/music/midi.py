@@ -6,7 +6,6 @@ import io
 import logging
 import re
 import wave
-import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -39,12 +38,6 @@ MAX_SECONDS = 7200.0
 CONVERTED = {".abc": "abc", ".krn": "humdrum"}
 """Suffix of the files that music21 converts -> its name of their format."""
 NOTATION_SUFFIXES = (*MUSICXML_SUFFIXES, *CONVERTED)
-BEGINNINGS = {
-    ".xml": rb"(?:\xef\xbb\xbf)?\s*<|\xff\xfe<\0|\xfe\xff\0<",
-    ".abc": rb"(?:%.*\s+)*X:\s*\d+\s*\n(?:.*\n)*?K:",
-    ".krn": rb"(?:!.*\s+)*\*\*",
-}
-"""How files of a suffix begin."""
 MIDI_SUFFIXES = (".mid", ".midi", ".kar", ".rmi")
 MUSIC_SUFFIXES = (*MIDI_SUFFIXES, *NOTATION_SUFFIXES)
 """Of all files that are read."""
@@ -92,7 +85,7 @@ def read_midi(given: GivenMidi, name: str = "the piece") -> Score:
 
 
 def parse_midi(content: bytes, *, name: str) -> Score:
-    """Parse the bytes of a MIDI file, or of a score as `parse_score` does.
+    """Parse the bytes of a MIDI file, or of a score as `parse_score` does, by the suffix of `name`.
 
     A damaged event is left out and told in `left_out`. Raises UserError for a file that is empty,
     larger than MAX_BYTES, no MIDI file or without notes, and for music that ends after MAX_SECONDS.
@@ -101,8 +94,9 @@ def parse_midi(content: bytes, *, name: str) -> Score:
         raise UserError(f"{name} is empty; expected a MIDI file")
     if len(content) > MAX_BYTES:
         raise UserError(f"{name} is too large: files of at most {MAX_BYTES:,} bytes are read")
-    if kind := notation_of(content, name):
-        score = parse_score(content, kind, name=name)
+    suffix = Path(name).suffix.lower()
+    if suffix in NOTATION_SUFFIXES and b"MThd" not in content[:10_000]:
+        score = parse_score(content, suffix, name=name)
     else:
         score = read_score(content, name)
         if score.left_out and score.duration > MAX_SECONDS:  # what follows damage may be no music
@@ -118,26 +112,8 @@ def parse_midi(content: bytes, *, name: str) -> Score:
     return score
 
 
-def notation_of(content: bytes, name: str) -> str:
-    """Return the suffix of a score's kind, by its content; empty where it is none.
-
-    name: of the file. The name decides for archives, in which .mxl files look like others.
-    """
-    if content[:2] == b"PK":
-        return ".mxl" if name.lower().endswith(".mxl") or _holds_score(content) else ""
-    head = content[:10_000].replace(b"\r\n", b"\n")
-    return next((kind for kind, start in BEGINNINGS.items() if re.match(start, head)), "")
-
-
-def _holds_score(content: bytes) -> bool:
-    try:
-        return "META-INF/container.xml" in zipfile.ZipFile(io.BytesIO(content)).namelist()
-    except zipfile.BadZipFile:
-        return False
-
-
 def parse_score(content: bytes, kind: str, *, name: str) -> Score:
-    """Parse the bytes of a score; kind: of `notation_of`.
+    """Parse the bytes of a score; kind: suffix of its file, of NOTATION_SUFFIXES.
 
     Of a file of several ABC tunes the first. Raises UserError as `parse_musicxml`, and for ABC and
     Humdrum where music21 is missing or does not read them.
