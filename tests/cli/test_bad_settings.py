@@ -168,7 +168,7 @@ def test_other_ways_to_share_the_weights_are_refused(strategy: Any) -> None:
     ("run", "trainer", "says"),
     [
         ({"compute": ComputeConfig(compile=True)}, {}, "run.compute.compile is True"),
-        ({"log": LogConfig(histograms=5, tensorboard=True)}, {}, "run.log.histograms is 5"),
+        ({"log": LogConfig(histograms=5)}, {}, "run.log.histograms is 5"),
         ({}, {"precision": "16-true"}, "trainer.precision is 16-true"),
     ],
 )

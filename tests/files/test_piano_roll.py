@@ -18,7 +18,6 @@ from triptych.files.piano_roll import (
     ROW,
     PianoRoll,
     Piece,
-    piano_roll_page,
     piano_roll_png,
     piano_roll_svg,
     pitch_name,
@@ -75,12 +74,10 @@ def test_a_long_piece_is_drawn_narrower() -> None:
     assert pixels(long).shape[1] <= 40 * 110
 
 
-def test_the_page_has_tooltips_and_no_script() -> None:
-    page = piano_roll_page([PIANO])
-    assert "script" not in page
-    svg = ElementTree.fromstring(page[page.index("<svg") : page.index("</body>")])
+def test_the_roll_has_tooltips() -> None:
+    svg = ElementTree.fromstring(piano_roll_svg(PianoRoll([PIANO])))
     assert svg.find(".//title").text == "Piano & <b>: pitch 60, 0.00 to 1.00 s"  # type: ignore[union-attr]
-    assert "data-sound" not in piano_roll_page([part()])
+    assert "data-sound" not in piano_roll_svg(PianoRoll([part()]))
 
 
 def pixels(*parts: pretty_midi.Instrument) -> NDArray[np.int64]:

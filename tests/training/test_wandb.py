@@ -16,7 +16,6 @@ from toy_task import ToyTask, toy_run
 from triptych.domains.options import check_checkpoint
 from triptych.errors import UserError
 from triptych.pretrained import downloaded
-from triptych.training import loggers
 from triptych.training import wandb_logger as module
 from triptych.training.run import trainer as trainer_module
 from triptych.training.run.checkpoint import read_checkpoint
@@ -54,8 +53,7 @@ class FakeRun:
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     sentences: list[str] = []
-    for each in (loggers, module):
-        monkeypatch.setattr(each, "say", sentences.append)
+    monkeypatch.setattr(module, "say", sentences.append)
     return sentences
 
 

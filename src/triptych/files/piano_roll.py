@@ -1,4 +1,4 @@
-"""Pieces of music as piano rolls: one geometry, drawn as PNG, as SVG and as a page."""
+"""Pieces of music as piano rolls: one geometry, drawn as PNG and as SVG."""
 
 from __future__ import annotations
 
@@ -28,10 +28,6 @@ ROW = 7
 UNITS_PER_SECOND = 40.0
 MIN_WIDTH, MAX_WIDTH = 560.0, 12_000.0
 """Limits of the panel's width; a piece beyond them has other units per second."""
-PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Piano roll</title><style>
-body { overflow-x: auto; } text { fill: #5f6b73; font: 11px sans-serif; } .row { fill: #f1f0ec; }
-.grid { stroke: #d6d6d0; } .cursor { display: none; } .voice { fill: currentColor; }
-"""
 
 
 IsKept: TypeAlias = Callable[[int, float, int], bool]
@@ -251,9 +247,3 @@ def piano_roll_svg(
         lines.append("</g>")
     lines.append(f'<line class="cursor" x1="{LEFT}" x2="{LEFT}" y1="0" y2="{floor + 2}"/></svg>')
     return "\n".join(lines)
-
-
-def piano_roll_page(parts: Sequence[pretty_midi.Instrument]) -> str:
-    """Return a page without scripts that shows the roll of the parts, for loggers of HTML."""
-    colours = "".join(f".colour-{n} {{ color: {colour}; }}\n" for n, colour in enumerate(COLOURS))
-    return f"{PAGE}{colours}</style><body>{piano_roll_svg(PianoRoll(parts))}</body></html>\n"

@@ -1,12 +1,13 @@
 """Logger of Weights & Biases, and what is added to its runs after training."""
 
+import csv
 import functools
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,63 +18,92 @@ from triptych.config.schema import from_plain
 from triptych.errors import UserError
 from triptych.training.callbacks.progress import say
 from triptych.training.engine.histograms import Histograms
-from triptych.training.loggers import SampleLog, read_table, sample_name
+from triptych.training.loggers import RunLogger
 from triptych.training.run.checkpoint import git
 from triptych.training.run.settings import RunConfig
 
 # init_timeout: seconds to wait for the server before the run is offline.
 _SETTINGS: dict[str, Any] = {"console": "off", "silent": True, "init_timeout": 15.0}
 
-
 MOST_BYTES = 100_000_000
 """Largest checkpoint that is kept as an artifact unless asked for."""
 ALIASES = {"best.ckpt": "best", "last.ckpt": "latest"}
+SHOWN = {".csv": "", ".png": "", ".wav": "-sound"}
+"""Suffix of a file that is shown -> end of the name under which it is."""
 
 
-class WandbMetrics(SampleLog):
-    """Run of Weights & Biases; target: its `wandb.Run`. A resumed run may go back a step.
+class WandbMetrics(RunLogger):
+    """Run of Weights & Biases, closed with one sentence after its first error.
 
-    folder: of the run. models: as `LogConfig.wandb_models`.
+    With Lightning's logger an error of the service ends the training. A resumed run may go back a
+    step.
+
+    target: its `wandb.Run`; None once closed. folder: of the run. models: as
+    `LogConfig.wandb_models`.
     """
-
-    service = "Weights & Biases"
 
     def __init__(
         self, target: Any, folder: Path | None = None, *, models: bool | None = None
     ) -> None:
-        super().__init__(target)
-        self.folder, self.models = folder, models
+        super().__init__()
+        self.target, self.folder, self.models = target, folder, models
 
-    def scalars(self, metrics: Mapping[str, float], step: int | None) -> None:
-        self.target.log({**metrics, "step": step})
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        self._try(lambda: self.target.log({**metrics, "step": step}))
 
-    def show(self, paths: Sequence[Path], step: int) -> None:
+    def log_files(self, files: Sequence[Path], step: int) -> None:
+        """Show the PNG and WAV files of a validation and the tables of CSV files; keep its MIDI."""
+        if shown := [path for path in files if path.suffix in SHOWN]:
+            self._try(lambda: self._show(shown, step))
+        if midi := [path for path in files if path.suffix == ".mid"]:
+            self._try(lambda: self._keep_midi(midi, step))
+
+    def log_update(self, ratios: Mapping[str, float], histograms: Histograms, step: int) -> None:
+        self._try(lambda: self._show_update(ratios, histograms, step))
+
+    def finalize(self, status: str) -> None:
+        """Close the logger; a status other than success marks the run as failed."""
+        self._try(lambda: self.close(succeeded=status == "success"))
+        self.target = None
+
+    def _try(self, action: Callable[[], object]) -> None:
+        if self.target is None:
+            return
+        try:
+            action()
+        except Exception as error:
+            self.target = None
+            say(
+                f"Weights & Biases failed ({type(error).__name__}: {error}) and is off from here; "
+                "the training goes on, metrics are in metrics.csv."
+            )
+
+    def _show(self, paths: Sequence[Path], step: int) -> None:
         """Show all under one step; numbered pictures, as piece-00 and piece-01, are one gallery."""
         import wandb
 
         row: dict[str, Any] = {"step": step}
         galleries: dict[str, list[Path]] = {}
         for path in paths:
-            name = sample_name(path)
+            name = f"samples/{path.stem}{SHOWN[path.suffix]}"
             match path.suffix:
                 case ".csv":
-                    columns, rows = read_table(path)
+                    with path.open(encoding="utf-8", newline="") as file:
+                        columns, *rows = csv.reader(file)
                     row[name] = wandb.Table(columns=[*columns], data=rows)
                 case ".png":
                     galleries.setdefault(re.sub(r"-\d+$", "", name), []).append(path)
-                case ".wav":  # one by one, since wandb needs a further package for several
+                case _:  # sounds one by one, since wandb needs a further package for several
                     row[name] = wandb.Audio(str(path), caption=path.stem)
-                case _:
-                    row[name] = wandb.Html(path.read_text(encoding="utf-8"), inject=False)
         self.target.log({**row, **{name: _gallery(each) for name, each in galleries.items()}})
 
-    def histograms(self, histograms: Histograms, step: int) -> None:
+    def _show_update(self, ratios: Mapping[str, float], histograms: Histograms, step: int) -> None:
         import wandb
 
         shown = {name: wandb.Histogram(np_histogram=each) for name, each in histograms.items()}
-        self.target.log({**shown, "step": step})
+        self.target.log({**ratios, **shown, "step": step})
 
-    def midi(self, paths: Sequence[Path], step: int) -> None:
+    def _keep_midi(self, paths: Sequence[Path], step: int) -> None:
         import wandb
 
         run: Any = self.target
@@ -83,6 +113,7 @@ class WandbMetrics(SampleLog):
         run.log_artifact(artifact, aliases=["latest", f"step-{step}"])
 
     def close(self, *, succeeded: bool) -> None:
+        """Keep the checkpoints of a run that succeeded, and finish the run of wandb."""
         if succeeded and self.folder is not None and self.models is not False:
             for name, alias in ALIASES.items():
                 self._keep(self.folder / "checkpoints" / name, alias)

@@ -175,7 +175,7 @@ def test_sample_files_are_written_and_listed(task, tmp_path):
     task.log_samples(tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == [
         "attention.png",
-        *(f"piece-00.{e}" for e in ("html", "mid", "png", "wav")),
+        *(f"piece-00.{e}" for e in ("mid", "png", "wav")),
     ]
     task.config = replace(task.config, data=replace(task.config.data, samples=0))
     (tmp_path / "none").mkdir()

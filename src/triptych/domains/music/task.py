@@ -24,7 +24,6 @@ from triptych.domains.music.metrics import MusicScores, count_models, values_of
 from triptych.domains.music.midi import write_piece
 from triptych.domains.music.notes import Ids
 from triptych.errors import UserError
-from triptych.files.piano_roll import piano_roll_page
 from triptych.training.engine.module import ATTENTION, TrainingModule
 from triptych.training.engine.objective import Predictions
 from triptych.training.finetune.rows import OTHER_VOCABULARY, RowMap, same_symbols
@@ -58,7 +57,7 @@ class MusicTrainingModule(MusicScores, TrainingModule):
         return Predictions(features, model.head, values, batch.scored)
 
     def log_samples(self, folder: Path) -> None:
-        """Sample pieces at temperature 1 from the run's seed, as MIDI, sound, drawing and page.
+        """Sample pieces at temperature 1 from the run's seed, as MIDI, sound and drawing.
 
         Also the attention weights of the last note of the first: last layer, mean of all heads.
         """
@@ -73,10 +72,7 @@ class MusicTrainingModule(MusicScores, TrainingModule):
             melody=self.sampled_melody,
         )
         for number, ids in enumerate(pieces):
-            midi, path = tokenizer.to_midi(ids), folder / f"piece-{number:02d}"
-            write_piece(midi, path)
-            page = piano_roll_page(midi.instruments)
-            path.with_suffix(".html").write_text(page, encoding="utf-8")
+            write_piece(tokenizer.to_midi(ids), folder / f"piece-{number:02d}")
         first = tokenizer.without_end(pieces[0])
         with suppress(UserError):  # a piece without notes
             query = find_query(tokenizer, first, None)

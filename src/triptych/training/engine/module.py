@@ -144,8 +144,7 @@ class TrainingModule(pl.LightningModule, ABC):
     def log_samples(self, folder: Path) -> None:
         """Write samples into the folder after a validation; on rank 0 only.
 
-        Loggers show .png, .wav, .mid, .html (a page without scripts) and .csv (a table with a
-        header), each under its file's name.
+        Loggers show .png, .wav, .mid and .csv (a table with a header), each under its file's name.
         """
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:

@@ -101,15 +101,23 @@ class LogConfig(Checked):
     wandb_notes: str | None = None
     """Text about the run there; null for WANDB_NOTES."""
     tensorboard: bool = False
-    """Write event files for TensorBoard into the run's folder; needs the extra tensorboard."""
+    """Only false, for settings files of earlier runs; see --trainer.logger for TensorBoard."""
     wandb_models: bool | None = None
     """Keep best.ckpt and last.ckpt as model artifacts there, with the aliases best and latest, when
     the run has finished; null for files of at most 100 MB."""
     histograms: NonNegativeInt = 0
     """Updates between two histograms of all trained weights and gradients, and ratios of update to
-    weight, in Weights & Biases and TensorBoard; 0 for none."""
+    weight, in Weights & Biases; 0 for none."""
     samples: bool = True
     """Write samples (images, sounds, sentences) into the run's folder after each validation."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.tensorboard:
+            raise ValueError(
+                "tensorboard is no setting of the run any more; give --trainer.logger "
+                "TensorBoardLogger --trainer.logger.save_dir FOLDER"
+            )
 
 
 @dataclass(frozen=True)
@@ -148,8 +156,8 @@ class RunConfig(Checked):
         parts = self.name.split("/")
         if any(part in ("", ".", "..") for part in parts) or "\0" in self.name:
             raise ValueError(f"name is {self.name!r}; the name of a folder is needed")
-        if self.log.histograms and self.wandb == "off" and not self.log.tensorboard:
-            raise ValueError("log.histograms needs wandb or log.tensorboard, and both are off")
+        if self.log.histograms and self.wandb == "off":
+            raise ValueError("log.histograms needs wandb, which is off")
 
     @property
     def folder(self) -> Path:

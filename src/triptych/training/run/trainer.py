@@ -15,7 +15,7 @@ from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from triptych.config.schema import to_plain
-from triptych.errors import Interrupted, library
+from triptych.errors import Interrupted
 from triptych.files.results import remove_unfinished
 from triptych.training.callbacks.checkpointing import KeepCheckpoints, StopOnSignal
 from triptych.training.callbacks.ema import WeightAverage
@@ -23,7 +23,7 @@ from triptych.training.callbacks.progress import ShowProgress, clock, say
 from triptych.training.engine.module import TrainingModule
 from triptych.training.finetune.initial import find_start, initialize_from, start_from_vectors
 from triptych.training.lightning_fixes import Patience, quiet_lightning, start_processes
-from triptych.training.loggers import CsvMetrics, open_tensorboard
+from triptych.training.loggers import CsvMetrics
 from triptych.training.run.checkpoint import code_commit, versions
 from triptych.training.run.checks import SHARDED, build_trainer, check_batches
 from triptych.training.run.processes import (
@@ -64,8 +64,6 @@ def train(
     settings before the data are read; Diverged, SaveFailed or Interrupted if the run ends early.
     """
     quiet_lightning()
-    if config.run.log.tensorboard:
-        library("tensorboard", "run.log.tensorboard", "tensorboard")
     folder = config.run.folder
     keep = KeepCheckpoints(
         folder / "checkpoints", minutes=config.run.save_minutes, late=config.run.keep_late
@@ -178,8 +176,6 @@ def _open_loggers(
         task.config.run, folder=folder, identity=identity, config=config, best=best, console=True
     )
     loggers: list[Logger] = [CsvMetrics(folder / "metrics.csv", keep_until=step)]
-    if task.config.run.log.tensorboard:
-        loggers.append(open_tensorboard(folder, keep_until=step))
     return loggers if wandb is None else [*loggers, wandb]
 
 
