@@ -1,19 +1,15 @@
-"""sample music --given and evaluate music --keep, from the command line to the written files."""
+"""sample music --given, from the command line to the written files."""
 
 from __future__ import annotations
 
-import gzip
-import json
 from pathlib import Path
 
 import pretty_midi
 import pytest
 
-from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.midi import write_midi
 from triptych.domains.music.tokenizers.chorales import SECONDS_PER_STEP
 
-EVALUATE = ["evaluate", "music", "--checkpoint", "pretrained:jsb-chorales"]
 SAMPLE = ["sample", "music", "--checkpoint", "pretrained:jsb-chorales"]
 
 
@@ -62,32 +58,3 @@ def test_bad_input_ends_in_one_sentence(
     assert message in answer.err
     assert answer.err.strip().count("\n") == 0
     assert not list(tmp_path.rglob("piece-*"))
-
-
-@pytest.fixture
-def chorale_folder(tmp_path: Path) -> Path:
-    """A data set of one piece of eight sixteenths in the format of the JSB chorales."""
-    folder = tmp_path / "chorales"
-    folder.mkdir()
-    piece = [[70, 65, 58, 48]] * 4 + [[72, 64, 60, 48]] * 4
-    with gzip.open(folder / "Jsb16thSeparated.json.gz", "wt") as file:
-        json.dump({"train": [piece], "valid": [piece], "test": [piece]}, file)
-    return folder
-
-
-def test_free_notes_are_scored_given_a_voice(cli, chorale_folder: Path, tmp_path: Path) -> None:
-    score = tmp_path / "score.json"
-    arguments = ["--keep", "soprano", "--particles", "4", "--json", score]
-    answer = cli(*EVALUATE, "--data", chorale_folder, *arguments)
-    assert answer.code == 0, answer.err
-    found = json.loads(score.read_text())["details"]["completion"]
-    assert found["free_notes"] == 5  # of three voices, one of which does not move
-    first, *_ = answer.out.splitlines()
-    assert "{" not in first
-
-
-def test_a_voice_that_does_not_exist_is_refused_before_pieces_are_scored(
-    refused, chorale_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(MusicModel, "evaluate", None)
-    refused(*EVALUATE, "--data", chorale_folder, "--keep", "tenor,guitar", says=["guitar"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from itertools import product
 
 import numpy as np
 import pretty_midi
@@ -14,7 +13,6 @@ from tiny_music import Chorales, tiny_model, windows_of
 
 from triptych.decoding.sampling import Given, SampleRequest
 from triptych.domains.music.generation import complete_tokens
-from triptych.domains.music.metrics import score_given
 from triptych.domains.music.midi import midi_bytes, parse_midi
 from triptych.domains.music.notes import SILENT
 from triptych.domains.music.tokenizers.attacks import AttackTokenizer, HeldNotes
@@ -156,46 +154,3 @@ def test_given_tokens_are_forced_in_every_window() -> None:
         assert found.shape == (3, 19)
         assert torch.equal(found[some.known], some.values[some.known])
         assert not torch.equal(found[~some.known], some.values[~some.known])
-
-
-def test_scores_of_the_free_notes_against_enumeration() -> None:
-    """All chorales of one step of a model that has seen nothing but four pitches."""
-    tokenizer, few = ChoraleTokenizer(), [24, 27, 31, 46]  # three pitches and a rest
-    torch.manual_seed(0)
-    model = tiny_model(Chorales(), length=64).model.eval()
-    with torch.no_grad():  # other symbols have no probability
-        logits = model.head.logits
-        logits.bias.fill_(-50.0)
-        logits.bias[few] = 2 * torch.randn(4)
-        every = torch.tensor(list(product(few, repeat=4)))
-        log_p = -model.nll(every).double().sum(1)  # [256]
-    assert float(log_p.logsumexp(0)) == pytest.approx(0, abs=1e-4)
-    piece = np.array([31, 24, 27, 24])
-    played = tokenizer.to_score(piece)
-    same = torch.from_numpy(piece)
-    alto = every[:, 1] == same[1]
-    others = (every[:, [0, 2, 3]] == same[[0, 2, 3]]).all(1)
-    expected = {
-        "given": log_p[alto].logsumexp(0) - log_p[alto & others],
-        "alone": -log_p[others].logsumexp(0),
-    }
-    kept = tokenizer.given(played, "alto").known
-    found = score_given(
-        model, tokenizer, [piece, piece], [kept] * 2, particles=3_000,
-        generator=torch.Generator().manual_seed(1),
-    )  # fmt: skip
-    assert found["free_notes"] == 2 * 3
-    for name, value in expected.items():
-        assert found["nats_per_note"][name] == pytest.approx(float(value) / 3, abs=0.02)
-    with torch.no_grad():
-        terms = model.nll(same.unsqueeze(0))[0, [0, 2, 3]].sum()
-    assert found["nats_per_note"]["forced"] == pytest.approx(float(terms) / 3, rel=1e-5)
-    upper = tokenizer.given(played, "soprano,alto,tenor").known
-    found = score_given(
-        model, tokenizer, [piece], [upper], particles=2,
-        generator=torch.Generator().manual_seed(1),
-    )  # fmt: skip
-    assert found["free_notes"] == 1
-    with torch.no_grad():
-        bass = model.nll(same.unsqueeze(0))[0, 3]
-    assert found["nats_per_note"]["forced"] == pytest.approx(float(bass), rel=1e-5)

@@ -52,20 +52,13 @@ class MusicScoreRequest(DynamicScoreRequest):
     null for whole pieces, and samples of their median length."""
     seed: Seed = 0
     """Seed of those samples."""
-    keep: str | None = None
-    """Voices or bars of chorales that are given, such as soprano: reports the nats per note of the
-    other notes given these, up to the length of a window; null for no such report."""
     fill: str | None = None
     """Bars and tracks that are made anew, such as bars:9-16: reports the nats per note of these
     given both sides, and given their past alone, for models that were trained with
     data.infilling_share; null for no such report."""
-    particles: PositiveInt = 16
-    """Copies of each piece that estimate the likelihood of the given notes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.keep is not None and self.fill is not None:
-            raise ValueError("fill and keep were both given; expected one of them")
         if self.sample_length is not None and not self.statistics:
             raise ValueError("sample_length is given without a number of samples as statistics")
 
@@ -97,12 +90,12 @@ class MusicEvaluateOptions(MusicScoreRequest, TranspositionOptions, EvaluateOpti
 
     def report(self, result: dict[str, Any]) -> list[str]:
         lines = []
-        if self.keep is not None or self.fill is not None:
+        if self.fill is not None:
             given = result["details"]["completion"]
-            which = f"of {self.fill} in {given['pieces']} pieces, by what is known"
-            if self.keep is not None:
-                which = f"that are not kept, by {given['particles']} particles"
-            lines.append(f"nats per note of the {given['free_notes']} notes {which}:")
+            lines.append(
+                f"nats per note of the {given['free_notes']} notes of {self.fill} in "
+                f"{given['pieces']} pieces, by what is known:"
+            )
             lines += [f"  {name:<12}{value:.4f}" for name, value in given["nats_per_note"].items()]
         if self.statistics:
             from triptych.domains.music.statistics import text_lines

@@ -1,4 +1,4 @@
-"""Evaluation of a trained music model: likelihoods, scores given some voices, statistics."""
+"""Evaluation of a trained music model: likelihoods, scores of a part, statistics."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -7,7 +7,6 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
@@ -24,7 +23,6 @@ from triptych.domains.music.metrics import (
     count_models,
     mean_by_position,
     mean_of_filled,
-    score_given,
     token_nll,
 )
 from triptych.domains.music.model import MusicSettings
@@ -41,7 +39,7 @@ from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.synthetic import known_entropy
 from triptych.errors import UserError
 from triptych.files.splits import ALL, source_to_score, warn_of_skipped
-from triptych.training.engine.devices import device_of, out_of_memory_advice
+from triptych.training.engine.devices import out_of_memory_advice
 from triptych.training.engine.evaluate import Evaluation, in_double, sum_scores
 from triptych.types import Progress, ProgressFactory
 
@@ -83,8 +81,6 @@ class MusicEvaluation(MusicScores, TrainedModel):
             )
 
     def check_evaluation(self, options: MusicEvaluateOptions) -> None:
-        if options.keep is not None:
-            self._kept_tokens(options)
         if options.fill is not None:
             self._scores_to_fill(options)
         if options.statistics:
@@ -95,21 +91,6 @@ class MusicEvaluation(MusicScores, TrainedModel):
         self, options: MusicEvaluateOptions, report: ProgressFactory
     ) -> dict[str, Any]:
         details: dict[str, Any] = {}
-        if options.keep is not None:
-            pieces, kept = self._kept_tokens(options)
-            generator = torch.Generator(device_of(self.full_model)).manual_seed(options.seed)
-            with out_of_memory_advice("lower --particles"):
-                completion = score_given(
-                    self.model,
-                    self.tokenizer,
-                    pieces,
-                    kept,
-                    particles=options.particles,
-                    generator=generator,
-                    progress=report("tokens"),
-                )
-            asked = {name: getattr(options, name) for name in ("keep", "particles", "seed")}
-            details["completion"] = asked | completion
         if options.fill is not None:
             scores, progress = self._scores_to_fill(options), report("pieces")
             filled = mean_of_filled(self.model, self.settings, scores, options.fill, progress)
@@ -177,17 +158,6 @@ class MusicEvaluation(MusicScores, TrainedModel):
         }
         return Evaluation(self.domain, request.split, metrics, len(pieces), details)
 
-    def _kept_tokens(self, request: MusicScoreRequest) -> tuple[list[Ids], list[NDArray[np.bool_]]]:
-        """Return the first window of each piece, and which of its tokens `request.keep` names."""
-        self.check_melody()
-        length, pieces, kept = self.settings.sequence_length, [], []
-        for piece in self._pieces(request)[1]:
-            ids = self.tokenizer.encode(piece.content)[:length]
-            score = replace(self.tokenizer.to_score(ids), name=piece.name)
-            pieces.append(ids)
-            kept.append(self.tokenizer.given(score, request.keep).known)
-        return pieces, kept
-
     def _scores_to_fill(self, request: MusicScoreRequest) -> list[Score]:
         """Return the pieces of which a part is scored as one that is made anew.
 
@@ -195,10 +165,7 @@ class MusicEvaluation(MusicScores, TrainedModel):
         """
         tokenizer = self.tokenizer
         if not tokenizer.can_fill:
-            raise UserError(
-                "fill is for models that were trained with data.infilling_share; expected keep, or "
-                "such a model"
-            )
+            raise UserError("fill is for models that were trained with data.infilling_share")
         scores, left_out = [], []
         for piece in self._pieces(request)[1]:
             score = replace(tokenizer.to_score(tokenizer.encode(piece.content)), name=piece.name)

@@ -1,19 +1,16 @@
-"""Scores of music models: nats per token and note, by position, given some notes; count models."""
+"""Scores of music models: nats per token and note, by position, of a part; count models."""
 
 import math
 from collections.abc import Sequence
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.decoding.given import particle_filter
 from triptych.decoding.ranks import gathered, share, shared_out
-from triptych.decoding.sampling import Given, SampleRequest, part_of
 from triptych.domains.music.data import Batch
 from triptych.domains.music.melody import PADDING, condition_of
 from triptych.domains.music.model import MusicSettings
@@ -21,11 +18,8 @@ from triptych.domains.music.notes import Ids, Score
 from triptych.domains.music.tokenizers.base import Cycles, FillPart, FillTask, MusicTokenizer
 from triptych.training.engine.devices import device_of
 from triptych.training.engine.evaluate import in_double
-from triptych.training.loading.batches import cut
 from triptych.types import Progress
 
-PIECES_TOGETHER = 8
-"""Pieces of one length that are scored together; constant, so that a seed gives the same scores."""
 INITIAL_COUNT = 0.5
 """Initial value of every count: the estimate of Krichevsky and Trofimov (1981)."""
 
@@ -170,66 +164,3 @@ def mean_of_filled(
     notes = sums.pop("notes")
     per_note = {name: nats / max(1.0, notes) for name, nats in sums.items()}
     return {"pieces": len(scores), "free_notes": int(notes), "nats_per_note": per_note}
-
-
-@torch.no_grad()
-def score_given(
-    model: DecoderOnly,
-    tokenizer: MusicTokenizer,
-    pieces: Sequence[Ids],
-    kept: Sequence[NDArray[np.bool_]],
-    *,
-    particles: int,
-    generator: torch.Generator,
-    progress: Progress | None = None,
-) -> dict[str, Any]:
-    """Return nats per note of the free notes, those that are not kept, JSON types only.
-
-    pieces: tokens of each, at most a window of the model. kept: which of them are kept. The keys,
-    with s the kept and f the free tokens:
-
-    - forced: -log q(f | s), where q samples each free token given the tokens before it alone: the
-      terms of the free tokens in the chain rule of the joint model;
-    - given: -log p(f | s) = log p(s) - log p(f, s) of the joint model;
-    - alone: -log p(f), the free notes without the kept ones.
-
-    p(s) and p(f) are estimated by `particle_filter`. With few particles `given` is on average too
-    low and `alone` too high. On music of the model's own distribution `forced` is not below it.
-    progress: called with (tokens scored, tokens).
-    """
-    by_length = sorted(range(len(pieces)), key=lambda number: len(pieces[number]))
-    batches = [
-        batch
-        for _, members in groupby(by_length, key=lambda number: len(pieces[number]))
-        for batch in cut([*members], PIECES_TOGETHER)
-    ]
-    total, done = 2 * sum(map(len, pieces)), 0
-    nats = dict.fromkeys(("forced", "given", "alone"), 0.0)
-    n_notes = n_tokens = 0
-    for batch in batches:
-        ids = np.stack([pieces[number] for number in batch])  # [B, L]
-        known = np.stack([kept[number] for number in batch])  # [B, L]
-        onsets = np.stack([tokenizer.onsets(row) for row in ids])  # [B, L]
-        n_notes += int((onsets & ~known).sum())
-        n_tokens += int((~known).sum())
-        values, given = (torch.from_numpy(part).to(device_of(model)) for part in (ids, known))
-        log_p = []  # of the given and of the other tokens of the whole batch
-        for wanted in (given, ~given):
-            request = SampleRequest(
-                given=Given(values, wanted),
-                generator=generator,
-                progress=part_of(progress, done, total, rows=len(values)),
-            )
-            _, estimates = particle_filter(model, request, particles=particles)
-            log_p.append(float(estimates.sum()))
-            done += ids.size
-        nll = in_double(model.nll(values))  # [B, L]
-        nats["forced"] += float(nll.masked_fill(given, 0.0).sum())
-        nats["given"] += log_p[0] + float(nll.sum())
-        nats["alone"] -= log_p[1]
-    return {
-        "pieces": len(pieces),
-        "free_notes": n_notes,
-        "free_tokens": n_tokens,
-        "nats_per_note": {name: value / max(1, n_notes) for name, value in nats.items()},
-    }
