@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from triptych.decoding.sampling import SampleRequest, Sampling
-from triptych.domains.language.domain import LanguageScoreRequest
 from triptych.domains.language.metrics import (
     INITIAL_COUNT,
     CountModels,
@@ -23,7 +22,6 @@ from triptych.domains.language.model import (
     N_SPECIALS,
     SEP,
     ModelConfig,
-    Scored,
     Vocabulary,
 )
 from triptych.domains.language.sources import TextFiles
@@ -32,7 +30,6 @@ from triptych.domains.language.tasks.masked import (
     encode_masked,
     fill_masks,
     neighbours,
-    spread_rows,
 )
 from triptych.domains.language.tasks.next_token import NextToken, Windows
 from triptych.text.batches import evaluation_batches
@@ -105,32 +102,6 @@ def test_scores_do_not_depend_on_the_batches(
         ]
         assert found[0] == pytest.approx(found[1])
         assert found[0] == pytest.approx(found[2])
-
-
-def test_pseudo_perplexity_against_a_loop(
-    text: TextFiles, vocabulary: Vocabulary, model_config: ModelConfig
-) -> None:
-    task = MaskedTokens()
-    model = task.build_model(model_config, vocabulary, 24).double().eval()
-    examples = task.encode(text, "test", vocabulary, 24)
-    request = LanguageScoreRequest(pseudo_examples=3)
-    chosen = spread_rows(Scored(examples, request, 24))
-    total, right, count = 0.0, 0, 0
-    for number in chosen:
-        row = torch.from_numpy(examples.rows[number].astype(np.int64))
-        for position in range(1, len(row) - 1):
-            masked = row.clone()
-            masked[position] = MASK
-            with torch.no_grad():
-                log_p = model(masked.unsqueeze(0))[0, position].log_softmax(-1)
-            total -= float(log_p[row[position]])
-            right += int(log_p.argmax() == row[position])
-            count += 1
-    for size in (24, 500):
-        found, details = task.further_scores(model, Scored(examples, request, size), None)
-        assert details == {"pseudo_examples": len(chosen)} == {"pseudo_examples": 3}
-        assert found["pseudo_perplexity"] == pytest.approx(math.exp(total / count))
-        assert found["one_mask_accuracy"] == pytest.approx(right / count)
 
 
 def test_masks_are_filled_from_left_to_right_given_all_other_tokens(

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from triptych.domains import options
 from triptych.domains.base import Domain
-from triptych.types import NonNegativeInt, PositiveInt
+from triptych.types import PositiveInt
 
 STANDARD_INPUT = "-"
 LABELS = "labels.tsv"
@@ -15,16 +15,7 @@ ANSWERS = "answers.tsv"
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguageScoreRequest(options.DynamicScoreRequest):
-    """What to score of a model of text."""
-
-    pseudo_examples: NonNegativeInt = 100
-    """Number of examples, spread over the split, of which each token is masked in turn for the
-    pseudo-perplexity of a masked-token model; 0 for none."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LanguageEvaluateOptions(LanguageScoreRequest, options.EvaluateOptions):
+class LanguageEvaluateOptions(options.DynamicScoreRequest, options.EvaluateOptions):
     """Score a model of text on a split of its data."""
 
     def report(self, result: dict[str, Any]) -> list[str]:

@@ -15,13 +15,12 @@ from triptych.domains.language.domain import (
     LABELS,
     STANDARD_INPUT,
     LanguageSampleOptions,
-    LanguageScoreRequest,
 )
 from triptych.domains.language.model import SEP, SPECIALS, LanguageSettings, Scored, Vocabulary
 from triptych.domains.language.sources import Labelled, filled, in_memory
 from triptych.domains.language.tasks.labelled import LabelledTask
 from triptych.domains.language.tasks.span import SpanAnswer
-from triptych.domains.options import counted
+from triptych.domains.options import DynamicScoreRequest, counted
 from triptych.errors import UserError
 from triptych.files.lines import read_input_lines, read_lines
 from triptych.files.results import OutputFolder
@@ -42,7 +41,7 @@ class LanguageModel(TrainedModel):
     """Trained model of text."""
 
     domain = "language"
-    score_request = LanguageScoreRequest
+    score_request = DynamicScoreRequest
     settings_class = LanguageSettings
     read_vocabulary = staticmethod(Vocabulary.from_plain)
 
@@ -62,7 +61,7 @@ class LanguageModel(TrainedModel):
         model = self.full_model
         return Decoder(model, self.settings.max_length) if isinstance(model, DecoderOnly) else None
 
-    def check_evaluation(self, options: LanguageScoreRequest) -> None:
+    def check_evaluation(self, options: DynamicScoreRequest) -> None:
         self.check_dynamic(options)
         if options.dynamic and self.decoder() is None:
             raise UserError(
@@ -71,7 +70,7 @@ class LanguageModel(TrainedModel):
             )
 
     def score_split(
-        self, request: LanguageScoreRequest, progress: Progress | None = None
+        self, request: DynamicScoreRequest, progress: Progress | None = None
     ) -> Evaluation:
         """Return scores of the run's task and simple models; batch_size: of full length."""
         self.check_evaluation(request)
@@ -92,7 +91,6 @@ class LanguageModel(TrainedModel):
         rate, score = request.dynamic, partial(task.score, self.model)
         totals = sum_scores(self.model, score, batches, progress, dynamic_rate=rate)
         scored = Scored(examples, request, max_tokens)
-        further, further_details = task.further_scores(self.model, scored, progress)
         simple, not_scored = {}, {}
         try:
             training = task.encode(trained_on, "train", self.vocabulary, most)
@@ -110,9 +108,8 @@ class LanguageModel(TrainedModel):
             "not_scored": not_scored,
             "unknown_tokens": self.vocabulary.tokenizer.unknown_share(lines),
             **(leak.details() if leak else {}),
-            **further_details,
         }
-        return Evaluation(self.domain, split, task.metrics(totals) | further, count, details)
+        return Evaluation(self.domain, split, task.metrics(totals), count, details)
 
     def sample(
         self,

@@ -16,15 +16,15 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import raster
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import SampleRequest
-from triptych.domains.language.domain import LanguageScoreRequest
 from triptych.domains.language.sources import Document, Source, TextSource
+from triptych.domains.options import DynamicScoreRequest
 from triptych.errors import UserError
 from triptych.text.batches import Examples
 from triptych.text.tokenizer import TextTokenizer
 from triptych.training.engine.objective import Predictions
 from triptych.training.finetune.parts import InitialWeights
 from triptych.training.run.checkpoint import ModelSettings
-from triptych.types import Checked, Progress
+from triptych.types import Checked
 
 CLS, SEP, MASK = 1, 2, 3
 SPECIALS = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
@@ -99,7 +99,7 @@ class Scored(NamedTuple):
 
     examples: Any
     """Of the split; the first `limit` of the request are scored."""
-    request: LanguageScoreRequest
+    request: DynamicScoreRequest
     max_tokens: int
     """Of a batch."""
 
@@ -175,12 +175,6 @@ class Task(Checked, ABC):
             f"a model of the task {type(self).__name__} writes no text; expected {self.use}, or a "
             "model that was trained with NextToken or MaskedTokens"
         )
-
-    def further_scores(
-        self, model: Any, scored: Scored, progress: Progress | None
-    ) -> tuple[dict[str, float], dict[str, int]]:
-        """Return metrics that `triptych evaluate` adds to those of a validation, and details."""
-        return {}, {}
 
     @abstractmethod
     def simple_models(self, training: Any, scored: Scored) -> SimpleModels:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -29,14 +27,13 @@ from triptych.domains.language.model import (
 )
 from triptych.domains.language.sources import Source
 from triptych.errors import UserError
-from triptych.text.batches import Examples, evaluation_batches, plan_batches
+from triptych.text.batches import Examples, evaluation_batches
 from triptych.text.tokenizer import PAD, TextTokenizer
 from triptych.training.engine.devices import device_of, scoring, to_device
-from triptych.training.engine.evaluate import in_double, sum_scores
+from triptych.training.engine.evaluate import in_double
 from triptych.training.engine.objective import Predictions
 from triptych.training.loading.batches import Items, Ragged, generator_for
-from triptych.training.loading.loader import FixedBatches
-from triptych.types import ClosedUnitInterval, OpenUnitInterval, Progress
+from triptych.types import ClosedUnitInterval, OpenUnitInterval
 
 SHOWN = 8
 """Examples whose predictions are shown after a validation."""
@@ -255,41 +252,13 @@ class MaskedTokens(Task):
             )
         return fill_masks(model, tokens, request, vocabulary)
 
-    def further_scores(
-        self, model: MaskedTokenModel, scored: Scored, progress: Progress | None
-    ) -> tuple[dict[str, float], dict[str, int]]:
-        """Return the pseudo-perplexity and the accuracy with each token masked in turn.
-
-        The pseudo-perplexity is exp(-1/N sum log p(token | all others)), over the N tokens of some
-        rows without [CLS] and [SEP]. It is no probability of the text.
-        """
-        chosen = spread_rows(scored)
-        if not len(chosen):
-            return {}, {}
-        masked = [*masked_in_turn(scored.examples.rows, chosen, scored.max_tokens)]
-        numbers = [[number] for number in range(len(masked))]
-        batches = FixedBatches(numbers, lambda number, _: masked[int(number[0])])
-        scores = self.metrics(sum_scores(model, partial(self.score, model), batches, progress))
-        metrics = {
-            "pseudo_perplexity": math.exp(scores["nats_per_masked_token"]),
-            "one_mask_accuracy": scores["masked_accuracy"],
-        }
-        return metrics, {"pseudo_examples": len(chosen)}
-
     def simple_models(self, training: MaskedExamples, scored: Scored) -> SimpleModels:
         examples = scored.examples
         counted = MaskedCounts(training.rows, training.known.stop)
         batches = evaluation_batches(examples, scored.max_tokens, limit=scored.request.limit)
         every = (examples.batch(items, None) for items in batches.batches)
         nats, accuracy = counted.scores(*neighbours(every))
-        scores = {"nats_per_masked_token": nats, "masked_accuracy": accuracy}
-        chosen = spread_rows(scored)
-        if len(chosen):
-            in_turn = masked_in_turn(examples.rows, chosen, scored.max_tokens)
-            nats, scores["one_mask_accuracy"] = counted.scores(*neighbours(in_turn))
-            perplexity = {name: math.exp(value) for name, value in nats.items()}
-            scores["pseudo_perplexity"] = perplexity
-        return scores
+        return {"nats_per_masked_token": nats, "masked_accuracy": accuracy}
 
 
 def join_sentences(sentences: Sequence[Sequence[int]], most: int) -> Iterator[list[int]]:
@@ -305,30 +274,6 @@ def join_sentences(sentences: Sequence[Sequence[int]], most: int) -> Iterator[li
             row = row[most:]
     if row:
         yield row
-
-
-def masked_in_turn(rows: Ragged, chosen: Ids, max_tokens: int) -> Iterator[MaskedBatch]:
-    """Yield batches of copies of chosen rows, [CLS] A [SEP], each with another token masked."""
-    lengths = rows.lengths[chosen]
-    row = np.repeat(chosen, lengths - 2)  # one copy for each token
-    position = np.concatenate([np.arange(1, length - 1) for length in lengths])
-    for copies in plan_batches(rows.lengths[row][:, None], max_tokens, None):
-        tokens = torch.from_numpy(rows.padded(row[copies], PAD))  # [B, L]
-        first = torch.arange(len(copies)) * tokens.shape[1]
-        where = first + torch.from_numpy(position[copies])  # [B]
-        expected = tokens.flatten()[where]  # [B]
-        tokens.view(-1)[where] = MASK
-        yield MaskedBatch(
-            tokens, torch.zeros_like(tokens), where, expected, torch.zeros_like(where)
-        )
-
-
-def spread_rows(scored: Scored) -> Ids:
-    """Return the rows of `pseudo_examples`, spread over the split, which is in document order."""
-    rows = scored.examples.first[: scored.request.limit]
-    count = min(scored.request.pseudo_examples, len(rows))
-    spread: Ids = rows[np.arange(count) * len(rows) // max(count, 1)]
-    return spread
 
 
 def encode_masked(tokenizer: TextTokenizer, text: str) -> list[int]:
