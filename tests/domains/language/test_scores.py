@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 
 from triptych.decoding.sampling import SampleRequest, Sampling
-from triptych.domains.language.metrics import (
-    INITIAL_COUNT,
-    CountModels,
-    MaskedCounts,
-)
 from triptych.domains.language.model import (
     CLS,
     MASK,
@@ -29,11 +22,9 @@ from triptych.domains.language.tasks.masked import (
     MaskedTokens,
     encode_masked,
     fill_masks,
-    neighbours,
 )
 from triptych.domains.language.tasks.next_token import NextToken, Windows
 from triptych.text.batches import evaluation_batches
-from triptych.text.tokenizer import PAD
 from triptych.training.engine.evaluate import sum_scores
 from triptych.training.engine.objective import ObjectiveConfig
 from triptych.training.loading.batches import Ragged
@@ -133,11 +124,6 @@ def test_windows_hold_every_token_of_a_document_once() -> None:
     rows = [row.tolist() for row in windows.windows]
     assert rows == [[10, 11], [12, 13], [SEP], [20, SEP], [30, 31], [32, SEP], [SEP]]
     assert windows.previous.tolist() == [-1, 11, 13, -1, -1, 31, -1]
-    contexts, targets = windows.pairs()
-    assert targets.tolist() == [token for document in documents for token in document]
-    assert contexts.tolist() == [CLS, 10, 11, 12, 13, CLS, 20, CLS, 30, 31, 32, CLS]
-    contexts, targets = windows.pairs(2)
-    assert (contexts.tolist(), targets.tolist()) == ([CLS, 10, 11, 12], [10, 11, 12, 13])
 
 
 def test_perplexity_counts_every_real_token_and_no_padding(
@@ -161,93 +147,3 @@ def test_perplexity_counts_every_real_token_and_no_padding(
     assert sums["tokens"] == n_tokens
     assert sums["nats"] == pytest.approx(total)
     assert task.metrics(sums)["perplexity"] == pytest.approx(math.exp(total / n_tokens))
-
-
-def test_the_bigram_model_against_its_definition() -> None:
-    vocabulary = 9
-    generator = np.random.default_rng(0)
-    contexts, targets = generator.integers(1, 7, (2, 60))
-    model = CountModels(contexts, targets, vocabulary)
-    singles = Counter(targets.tolist())
-    after: dict[int, Counter[int]] = defaultdict(Counter)
-    for context, target in zip(contexts.tolist(), targets.tolist(), strict=True):
-        after[context][target] += 1
-
-    def unigram(token: int) -> float:
-        return (singles[token] + INITIAL_COUNT) / (60 + INITIAL_COUNT * vocabulary)
-
-    def bigram(context: int, token: int) -> float:
-        seen = after[context]
-        if not seen:
-            return unigram(token)
-        return (seen[token] + len(seen) * unigram(token)) / (sum(seen.values()) + len(seen))
-
-    for context in range(vocabulary):
-        every = np.arange(vocabulary)
-        found = model.bigram(np.full(vocabulary, context), every)
-        assert found.sum() == pytest.approx(1)
-        assert found == pytest.approx([bigram(context, token) for token in every.tolist()])
-        best = int(model.likeliest(np.array([context]))[0])
-        assert bigram(context, best) == pytest.approx(found.max())
-    assert model.unigram.sum() == pytest.approx(1)
-    nats = model.nats(contexts, targets)
-    pairs = list(zip(contexts.tolist(), targets.tolist(), strict=True))
-    assert nats["bigram"] == pytest.approx(-np.mean([math.log(bigram(*pair)) for pair in pairs]))
-    assert nats["uniform"] == pytest.approx(math.log(vocabulary))
-    accuracy = model.accuracy(contexts, targets)
-    top = max(range(vocabulary), key=unigram)
-    assert accuracy["unigram"] == pytest.approx(np.mean(targets == top))
-
-
-def test_a_token_between_two_neighbours_against_its_definition() -> None:
-    """The bigram model as a Markov chain: the joint probability of the row, normalised."""
-    rows = [[CLS, 5, 6, 5, 7, SEP], [CLS, 6, 7, SEP], [CLS, 5, 5, 8, 6, SEP]]
-    vocabulary = 10
-    counted = MaskedCounts(Ragged.of(rows), vocabulary)
-    pairs = [pair for row in rows for pair in pairwise(row)]
-    chain = CountModels(*np.array(pairs).T, vocabulary)
-
-    def step(before: int, after: int) -> float:
-        return float(chain.bigram(np.array([before]), np.array([after]))[0])
-
-    for left in (CLS, 5, 8, 9, MASK):
-        for right in (SEP, 6, 9, MASK):
-            joint = {
-                token: step(left, token) * (1.0 if right == MASK else step(token, right))
-                for token in range(N_SPECIALS, vocabulary)
-            }
-            found = counted.between(left, right)
-            assert found.sum() == pytest.approx(1)
-            for token in range(vocabulary):
-                wanted = joint.get(token, 0.0) / sum(joint.values())
-                assert found[token] == pytest.approx(wanted)
-
-
-def test_simple_models_read_what_the_model_reads(
-    text: TextFiles, vocabulary: Vocabulary, model_config: ModelConfig
-) -> None:
-    """The count models of masked tokens see [MASK] where the model does."""
-    task = MaskedTokens(predicted=0.5)
-    examples = task.encode(text, "train", vocabulary, 24)
-    counted = MaskedCounts(examples.rows, len(vocabulary))
-    rows = [row.tolist() for row in examples.rows]
-    n_inner = sum(len(row) - 2 for row in rows)
-    token = N_SPECIALS + 5
-    expected = (Counter(t for row in rows for t in row[1:-1])[token] + INITIAL_COUNT) / (
-        n_inner + INITIAL_COUNT * len(vocabulary)
-    )
-    assert counted.counts.unigram[token] == pytest.approx(expected)
-    batch = examples.batch(range(8), None)
-    left, right, expected_tokens = neighbours([batch])
-    assert MASK in left
-    assert CLS in left
-    assert SEP in right
-    assert not {PAD, SEP} & set(left.tolist())
-    assert not {PAD, CLS} & set(right.tolist())
-    nats, accuracy = counted.scores(left, right, expected_tokens)
-    joint = [
-        -math.log(counted.between(int(a), int(b))[int(token)])
-        for a, b, token in zip(left, right, expected_tokens, strict=True)
-    ]
-    assert nats["both neighbours"] == pytest.approx(np.mean(joint))
-    assert set(accuracy) == {"unigram", "bigram", "both neighbours"}

@@ -15,7 +15,6 @@ from triptych.domains.language.model import (
     SPECIALS,
     LanguageSettings,
     ModelConfig,
-    Scored,
     Vocabulary,
 )
 from triptych.domains.language.sources import TabSeparated
@@ -23,6 +22,7 @@ from triptych.domains.language.tasks.masked import MaskedTokens
 from triptych.domains.language.tasks.span import (
     NO_ANSWER,
     SpanAnswer,
+    SpanExamples,
     best_spans,
     overlap,
     row_start,
@@ -53,8 +53,14 @@ def words() -> Vocabulary:
     return Vocabulary(WordPiece().build([DOCUMENT, *(row[0] for row in ROWS)], 400, SPECIALS))
 
 
+def answer_of(examples: SpanExamples, item: int) -> list[int]:
+    rows = range(*examples.first[item : item + 2])
+    first, last, row = next((*examples.spans[r], r) for r in rows if any(examples.spans[r]))
+    return examples.windows[row][first : last + 1].tolist()
+
+
 def texts_of(words: Vocabulary, examples: Any) -> list[str]:
-    return [words.tokenizer.decode(examples.answer(item)) for item in range(len(examples))]
+    return [words.tokenizer.decode(answer_of(examples, item)) for item in range(len(examples))]
 
 
 def test_windows_have_every_token_and_share_their_halves() -> None:
@@ -166,8 +172,8 @@ def test_loss_and_scores_from_the_definition(
                 for b in range(a, min(a + 4, len(ids) - 1)):
                     score = float(starts[of_place[a]] + ends[of_place[b]])
                     best = max(best, (score, ids[a : b + 1]))
-        exact += best[1] == examples.answer(item)
-        f1 += overlap(best[1], examples.answer(item))
+        exact += best[1] == answer_of(examples, item)
+        f1 += overlap(best[1], answer_of(examples, item))
     totals = task.score(model, examples.batch(range(3), None))
     scores = task.metrics({name: float(value) for name, value in totals.items()})
     windows = len(examples.windows)
@@ -177,19 +183,6 @@ def test_loss_and_scores_from_the_definition(
     loss = task.predictions(model, examples.batch(range(3), None))
     mean = loss.head.losses(loss.features, loss.targets).mean()
     assert float(mean) == pytest.approx(nats / windows / 2, abs=1e-5)
-
-
-def test_the_simple_model_takes_what_follows_the_rarest_token(
-    tmp_path: Path, words: Vocabulary
-) -> None:
-    others = [(ROWS[0][0], f"The dog sees a cat. {n}", "sees a") for n in range(2)]
-    rows = [("Whose horse sees?", "A cat sees my horse follows one fish.", "follows one"), *others]
-    examples = SpanAnswer().encode(source(tmp_path, rows), "train", words, 64)
-    request = LanguageSampleOptions(checkpoint="x", out="y")
-    object.__setattr__(request, "limit", 1)
-    simple = SpanAnswer().simple_models(examples, Scored(examples, request, 0))  # type: ignore[arg-type]
-    assert simple["exact_match"] == {"after_the_rarest_token": 1.0}
-    assert simple["f1"] == {"after_the_rarest_token": 1.0}
 
 
 class Pointer(torch.nn.Module):

@@ -16,7 +16,8 @@ from triptych.domains.language.domain import (
     STANDARD_INPUT,
     LanguageSampleOptions,
 )
-from triptych.domains.language.model import SEP, SPECIALS, LanguageSettings, Scored, Vocabulary
+from triptych.domains.language.metrics import simple_accuracies
+from triptych.domains.language.model import SEP, SPECIALS, LanguageSettings, Vocabulary
 from triptych.domains.language.sources import Labelled, filled, in_memory
 from triptych.domains.language.tasks.labelled import LabelledTask
 from triptych.domains.language.tasks.span import SpanAnswer
@@ -72,7 +73,7 @@ class LanguageModel(TrainedModel):
     def score_split(
         self, request: DynamicScoreRequest, progress: Progress | None = None
     ) -> Evaluation:
-        """Return scores of the run's task and simple models; batch_size: of full length."""
+        """Return scores of the task, and of simple models of labels; batch_size: of full length."""
         self.check_evaluation(request)
         settings, task = self.data_settings, self.settings.task
         split, limit, most = request.split, request.limit, self.settings.max_length
@@ -90,14 +91,14 @@ class LanguageModel(TrainedModel):
             batches = evaluation_batches(examples, max_tokens, limit=limit)
         rate, score = request.dynamic, partial(task.score, self.model)
         totals = sum_scores(self.model, score, batches, progress, dynamic_rate=rate)
-        scored = Scored(examples, request, max_tokens)
         simple, not_scored = {}, {}
-        try:
-            training = task.encode(trained_on, "train", self.vocabulary, most)
-        except UserError as error:
-            not_scored["simple models"] = str(error)
-        else:
-            simple = task.simple_models(training, scored)
+        if isinstance(task, LabelledTask):
+            try:
+                training = task.encode(trained_on, "train", self.vocabulary, most)
+            except UserError as error:
+                not_scored["simple models"] = str(error)
+            else:
+                simple = {"accuracy": simple_accuracies(training, examples, limit)}
         details = {
             "dtype": self.dtype,
             "task": type(task).__name__,

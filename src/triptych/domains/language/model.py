@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -17,7 +17,6 @@ from triptych.core.positions import raster
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import SampleRequest
 from triptych.domains.language.sources import Document, Source, TextSource
-from triptych.domains.options import DynamicScoreRequest
 from triptych.errors import UserError
 from triptych.text.batches import Examples
 from triptych.text.tokenizer import TextTokenizer
@@ -88,20 +87,6 @@ class ModelConfig:
             d_model=parts.d_model,
             dropout=parts.dropout,
         )
-
-
-SimpleModels: TypeAlias = dict[str, dict[str, float]]
-"""Metric -> name of a simple model -> its score."""
-
-
-class Scored(NamedTuple):
-    """What `triptych evaluate` scores."""
-
-    examples: Any
-    """Of the split; the first `limit` of the request are scored."""
-    request: DynamicScoreRequest
-    max_tokens: int
-    """Of a batch."""
 
 
 class Task(Checked, ABC):
@@ -175,10 +160,6 @@ class Task(Checked, ABC):
             f"a model of the task {type(self).__name__} writes no text; expected {self.use}, or a "
             "model that was trained with NextToken or MaskedTokens"
         )
-
-    @abstractmethod
-    def simple_models(self, training: Any, scored: Scored) -> SimpleModels:
-        """Return the scores of simple models of the training examples on the same examples."""
 
 
 @dataclass(frozen=True)

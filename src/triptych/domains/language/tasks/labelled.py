@@ -21,13 +21,10 @@ from triptych.core.models.encoder_only import (
     SequenceTaskModel,
     TaskHead,
 )
-from triptych.domains.language.metrics import simple_accuracies
 from triptych.domains.language.model import (
     CLS,
     SEP,
     ModelConfig,
-    Scored,
-    SimpleModels,
     Task,
     Vocabulary,
 )
@@ -278,9 +275,6 @@ class LabelledTask(Task):
             shown = {"predicted": vocabulary.labels[predicted[item]], "right": right}
             table.append({"read": " | ".join(rows), **shown})
         return table
-
-    def simple_models(self, training: LabelledExamples, scored: Scored) -> SimpleModels:
-        return {"accuracy": simple_accuracies(training, scored.examples, scored.request.limit)}
 
     def initial_weights(
         self, header: dict[str, Any], labels: tuple[str, ...], weights: dict[str, Tensor]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.core.models.encoder_only import MaskedTokenModel
 from triptych.decoding.sampling import SampleRequest, sample_value
-from triptych.domains.language.metrics import Ids, MaskedCounts
 from triptych.domains.language.model import (
     CLS,
     MASK,
@@ -20,14 +20,12 @@ from triptych.domains.language.model import (
     SEP,
     SPECIALS,
     ModelConfig,
-    Scored,
-    SimpleModels,
     Task,
     Vocabulary,
 )
 from triptych.domains.language.sources import Source
 from triptych.errors import UserError
-from triptych.text.batches import Examples, evaluation_batches
+from triptych.text.batches import Examples
 from triptych.text.tokenizer import PAD, TextTokenizer
 from triptych.training.engine.devices import device_of, scoring, to_device
 from triptych.training.engine.evaluate import in_double
@@ -35,6 +33,7 @@ from triptych.training.engine.objective import Predictions
 from triptych.training.loading.batches import Items, Ragged, generator_for
 from triptych.types import ClosedUnitInterval, OpenUnitInterval
 
+Ids = NDArray[np.int64]
 SHOWN = 8
 """Examples whose predictions are shown after a validation."""
 VALIDATION_SEED = 15
@@ -252,14 +251,6 @@ class MaskedTokens(Task):
             )
         return fill_masks(model, tokens, request, vocabulary)
 
-    def simple_models(self, training: MaskedExamples, scored: Scored) -> SimpleModels:
-        examples = scored.examples
-        counted = MaskedCounts(training.rows, training.known.stop)
-        batches = evaluation_batches(examples, scored.max_tokens, limit=scored.request.limit)
-        every = (examples.batch(items, None) for items in batches.batches)
-        nats, accuracy = counted.scores(*neighbours(every))
-        return {"nats_per_masked_token": nats, "masked_accuracy": accuracy}
-
 
 def join_sentences(sentences: Sequence[Sequence[int]], most: int) -> Iterator[list[int]]:
     """Yield rows of at most `most` tokens: as many sentences as fit; a longer one is cut."""
@@ -304,13 +295,3 @@ def fill_masks(
             rows[:, position] = sample_value(model.head, logits, request.sampling, generator)
     filled: list[list[int]] = rows.tolist()
     return filled
-
-
-def neighbours(batches: Iterable[MaskedBatch]) -> tuple[Ids, Ids, Ids]:
-    """Return the tokens left and right of the predicted ones as read, and these, [M] each."""
-    parts = []
-    for batch in batches:
-        tokens = batch.tokens.flatten()
-        parts.append((tokens[batch.where - 1], tokens[batch.where + 1], batch.expected))
-    left, right, expected = (torch.cat(part).numpy() for part in zip(*parts, strict=True))
-    return left, right, expected

@@ -15,14 +15,10 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.constraints import Forbidden
 from triptych.decoding.generate import generate
 from triptych.decoding.sampling import SampleRequest
-from triptych.domains.language.metrics import CountModels
 from triptych.domains.language.model import (
-    CLS,
     N_SPECIALS,
     SEP,
     ModelConfig,
-    Scored,
-    SimpleModels,
     Task,
     Vocabulary,
 )
@@ -72,14 +68,6 @@ class Windows(Examples):
     def batch(self, items: Items, generator: torch.Generator | None) -> NextTokenBatch:
         values = torch.from_numpy(self.windows.padded(items, PAD))  # [B, L]
         return NextTokenBatch(values, torch.from_numpy(self.previous[np.asarray(items)]))
-
-    def pairs(self, limit: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the token before each one, [CLS] at the start of a document, and these, [N]."""
-        targets = self.windows.values[: self.windows.offsets[: limit and limit + 1][-1]]
-        contexts = np.concatenate([[CLS], targets[:-1]]).astype(np.int64)
-        begins = self.documents.offsets[:-1]
-        contexts[begins[begins < len(contexts)]] = CLS
-        return contexts, targets.astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -136,12 +124,6 @@ class NextToken(Task):
                 f"shorter than length, and a length of at most {most} (data.max_length)"
             )
         return continue_text(model, tokens, request, vocabulary)
-
-    def simple_models(self, training: Windows, scored: Scored) -> SimpleModels:
-        model = CountModels(*training.pairs(), training.vocabulary)
-        nats = model.nats(*scored.examples.pairs(scored.request.limit))
-        perplexity = {name: math.exp(value) for name, value in nats.items()}
-        return {"nats_per_token": nats, "perplexity": perplexity}
 
 
 def continue_text(

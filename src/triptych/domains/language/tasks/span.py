@@ -17,8 +17,6 @@ from triptych.domains.language.model import (
     CLS,
     SEP,
     ModelConfig,
-    Scored,
-    SimpleModels,
     Task,
     Vocabulary,
 )
@@ -90,14 +88,6 @@ class SpanExamples(Examples):
             torch.from_numpy(self.spans[rows]),
             torch.arange(len(counts)).repeat_interleave(counts),
         )
-
-    def answer(self, item: int) -> list[int]:
-        """Return the tokens of the right answer."""
-        for row in range(*self.first[item : item + 2]):
-            first, last = self.spans[row]
-            if first != NO_ANSWER:
-                return [int(token) for token in self.windows[row][first : last + 1]]
-        raise AssertionError("an example without its answer")
 
 
 @dataclass(frozen=True)
@@ -236,27 +226,6 @@ class SpanAnswer(Task):
                     found.append((score, before + first, before + last))
         score, first, last = max(found)
         return document[places[first][0] : places[last][1]], float(np.exp(score))
-
-    def simple_models(self, training: SpanExamples, scored: Scored) -> SimpleModels:
-        """Return the scores of the tokens after the first place of the question's rarest one.
-
-        They are as many as the median answer of the training has.
-        """
-        examples: SpanExamples = scored.examples
-        size = int(np.median([len(training.answer(item)) for item in range(len(training))]))
-        counts = Counter(int(token) for row in training.windows for token in {*row.tolist()})
-        number = min(len(examples), scored.request.limit or len(examples))
-        exact = f1 = 0.0
-        for item in range(number):
-            row = examples.windows[examples.first[item]].tolist()
-            start, expected = row_start(row), examples.answer(item)
-            shared = sorted({*row[1 : start - 1]} & {*row[start:-1]}, key=lambda x: (counts[x], x))
-            place = row.index(shared[0], start) + 1 if shared else start
-            found = row[place : min(place + size, len(row) - 1)]
-            exact += found == expected
-            f1 += overlap(found, expected)
-        name = "after_the_rarest_token"
-        return {"exact_match": {name: exact / number}, "f1": {name: f1 / number}}
 
 
 def tokens_of(example: Labelled, places: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
