@@ -15,6 +15,7 @@ from triptych.domains.language.model import (
     SPECIALS,
     ModelConfig,
     Vocabulary,
+    segments,
 )
 from triptych.domains.language.tasks.masked import MaskedBatch, MaskedExamples, MaskedTokens
 from triptych.errors import UserError
@@ -146,11 +147,11 @@ def test_segments_and_labels_of_the_next_sentence() -> None:
             rates.append(follows)
     assert abs(np.mean(rates) - 0.5) < 4 * 0.5 / len(rates) ** 0.5
     batch = data.batch(range(4), generator)
-    for row, segments in zip(batch.tokens, batch.segments, strict=True):
+    for row, numbers in zip(batch.tokens, segments(batch.tokens), strict=True):
         end = int((row == SEP).nonzero()[0])
         real = row != PAD
-        assert segments[: end + 1].sum() == 0
-        assert segments[end + 1 :][real[end + 1 :]].all()
+        assert numbers[: end + 1].sum() == 0
+        assert numbers[end + 1 :][real[end + 1 :]].all()
     rows = data.rows.lengths
     assert data.lengths.tolist() == [rows[first] + rows[first + 1] - 1 for first in data.first]
 

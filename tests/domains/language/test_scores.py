@@ -16,6 +16,7 @@ from triptych.domains.language.model import (
     SEP,
     ModelConfig,
     Vocabulary,
+    segments,
 )
 from triptych.domains.language.sources import TextFiles
 from triptych.domains.language.tasks.masked import (
@@ -40,7 +41,7 @@ def test_the_loss_is_over_masked_positions_alone(
     batch = examples.batch(range(6), None)
     loss, count = ObjectiveConfig().training_loss(task.predictions, model, batch, [])
     assert count == len(batch.where) > 0
-    logits = model(batch.tokens, batch.segments, batch.padding)  # [B, L, V]
+    logits = model(batch.tokens, segments(batch.tokens), batch.padding)  # [B, L, V]
     width = batch.tokens.shape[1]
     nats = [
         -logits[int(at) // width, int(at) % width].log_softmax(-1)[expected]
@@ -51,7 +52,7 @@ def test_the_loss_is_over_masked_positions_alone(
         wanted = wanted + math.log(2)  # undecided at the start
     torch.testing.assert_close(loss, wanted)
 
-    features = model.encoder(batch.tokens, batch.segments, batch.padding)
+    features = model.encoder(batch.tokens, segments(batch.tokens), batch.padding)
     kept = features.detach().requires_grad_()
     model.nll(kept.flatten(0, 1)[batch.where], batch.expected).sum().backward()
     touched = kept.grad.abs().sum(-1).flatten().nonzero().squeeze(1)

@@ -63,6 +63,12 @@ class Vocabulary:
         return cls(tokenizer, tuple(plain["labels"]))
 
 
+def segments(tokens: Tensor) -> Tensor:
+    """Return the segment of each id, int64 [..., L]: 0 to the first [SEP], then 1."""
+    ends = tokens == SEP  # [..., L]
+    return (ends.cumsum(-1) - ends.long()).clamp(max=1)  # [..., L]
+
+
 @dataclass(frozen=True)
 class ModelConfig:
     """Sizes of the encoder or decoder; the task decides which of both is built."""

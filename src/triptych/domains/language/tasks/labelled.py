@@ -27,6 +27,7 @@ from triptych.domains.language.model import (
     ModelConfig,
     Task,
     Vocabulary,
+    segments,
 )
 from triptych.domains.language.sources import Labelled, LabelledSource, Source
 from triptych.errors import UserError
@@ -40,8 +41,6 @@ from triptych.training.loading.batches import Items, Ragged
 from triptych.types import PositiveInt
 
 HEAD, POOLER = "model.task_head.", "model.reader.pooler."
-SHOWN = 8
-"""Examples whose labels are shown after a validation."""
 
 
 class LabelledBatch(NamedTuple):
@@ -56,12 +55,6 @@ class LabelledBatch(NamedTuple):
     def padding(self) -> Tensor:
         """True on padding, bool [B, R, L]."""
         return self.tokens == PAD
-
-    @property
-    def segments(self) -> Tensor:
-        """Segment of each id, int64 [B, R, L]: 0 to the first [SEP], then 1."""
-        ends = self.tokens == SEP  # [B, R, L]
-        return (ends.cumsum(-1) - ends.long()).clamp(max=1)  # [B, R, L]
 
 
 class LabelledExamples(Examples):
@@ -146,7 +139,7 @@ class LabelledTask(Task):
 
     def logits(self, model: SequenceTaskModel, batch: LabelledBatch) -> Tensor:
         """Return the logits of the labels, [B, C]."""
-        vectors = model.vectors(batch.tokens, batch.segments, batch.padding)  # [B, R, D]
+        vectors = model.vectors(batch.tokens, segments(batch.tokens), batch.padding)  # [B, R, D]
         read = vectors if self.chooses_a_row else vectors.sum(1)  # [B, R, D] or [B, D]
         logits: Tensor = model.task_head(read)  # [B, R, 1] or [B, C]
         return logits.squeeze(-1) if self.chooses_a_row else logits
@@ -255,26 +248,6 @@ class LabelledTask(Task):
                 logits = self.logits(model, batch)  # [B, C]
                 row_of |= zip(map(int, items), logits.float().softmax(-1).cpu(), strict=True)
         return torch.stack([row_of[item] for item in range(len(examples))])  # [N, C]
-
-    def table(
-        self,
-        model: SequenceTaskModel,
-        examples: LabelledExamples,
-        vocabulary: Vocabulary,
-        seed: int,
-    ) -> list[dict[str, str]]:
-        count = min(SHOWN, len(examples))
-        symbols = vocabulary.tokenizer.symbols
-        batch = to_device(examples.batch(range(count), None), device_of(model))
-        predicted = self.logits(model, batch).argmax(-1).tolist()  # [B]
-        table = []
-        for item in range(count):
-            numbers = range(item * examples.n_rows, (item + 1) * examples.n_rows)
-            rows = (" ".join(symbols[token] for token in examples.rows[row]) for row in numbers)
-            right = vocabulary.labels[examples.labels[item]]
-            shown = {"predicted": vocabulary.labels[predicted[item]], "right": right}
-            table.append({"read": " | ".join(rows), **shown})
-        return table
 
     def initial_weights(
         self, header: dict[str, Any], labels: tuple[str, ...], weights: dict[str, Tensor]

@@ -22,6 +22,7 @@ from triptych.domains.language.model import (
     ModelConfig,
     Task,
     Vocabulary,
+    segments,
 )
 from triptych.domains.language.sources import Source
 from triptych.errors import UserError
@@ -45,8 +46,6 @@ class MaskedBatch(NamedTuple):
 
     tokens: Tensor
     """Ids as the model reads them, int64 [B, L]: [CLS] A [SEP], or [CLS] A [SEP] B [SEP]."""
-    segments: Tensor
-    """Segment of each id, int64 [B, L]: 0 to the first [SEP], then 1."""
     where: Tensor
     """Positions of the predicted tokens in the batch as one row of B x L, int64 [M]."""
     expected: Tensor
@@ -91,13 +90,11 @@ class MaskedExamples(Examples):
             drawn = generator or generator_for(VALIDATION_SEED, int(item))
             first, second, is_next = self._segments(int(item), drawn)
             row = torch.from_numpy(np.concatenate([first, second]).astype(np.int64))  # [L]
-            segment = (torch.arange(len(row)) >= len(first)).long()  # [L]
-            examples.append((row, segment, *self.task.apply(row, self.known, drawn), is_next))
-        rows, segments, read, predicted, follows = zip(*examples, strict=True)
+            examples.append((row, *self.task.apply(row, self.known, drawn), is_next))
+        rows, read, predicted, follows = zip(*examples, strict=True)
         where = _padded(predicted).flatten().nonzero().squeeze(1)  # [M]
         expected = _padded(rows).flatten()[where]  # [M]
-        tokens = _padded(read, PAD)  # [B, L]
-        return MaskedBatch(tokens, _padded(segments), where, expected, torch.tensor(follows))
+        return MaskedBatch(_padded(read, PAD), where, expected, torch.tensor(follows))
 
     def _segments(self, item: int, generator: torch.Generator) -> tuple[Ids, Ids, int]:
         """Return A, B and whether B follows A; B is empty without the next-sentence task.
@@ -190,13 +187,13 @@ class MaskedTokens(Task):
         return examples
 
     def predictions(self, model: MaskedTokenModel, batch: MaskedBatch) -> Predictions:
-        features = model.encoder(batch.tokens, batch.segments, batch.padding)  # [B, L, D]
+        features = model.encoder(batch.tokens, segments(batch.tokens), batch.padding)  # [B, L, D]
         further = model.order_nll(features, batch.follows).mean() if self.next_sentence else 0.0
         chosen = model.transform(features.flatten(0, 1)[batch.where])  # [M, D]
         return Predictions(chosen, model.head, batch.expected, further=further)
 
     def score(self, model: MaskedTokenModel, batch: MaskedBatch) -> dict[str, Tensor]:
-        features = model.encoder(batch.tokens, batch.segments, batch.padding)  # [B, L, D]
+        features = model.encoder(batch.tokens, segments(batch.tokens), batch.padding)  # [B, L, D]
         logits = model.logits(features.flatten(0, 1)[batch.where])  # [M, V]
         sums = {
             "nats": in_double(model.head.nll(logits, batch.expected)).sum(),
@@ -225,7 +222,7 @@ class MaskedTokens(Task):
         symbols, device, rows = vocabulary.tokenizer.symbols, device_of(model), []
         for item in range(min(SHOWN, len(examples))):
             batch = to_device(examples.batch([item], None), device)
-            features = model.encoder(batch.tokens, batch.segments)[0]  # [L, D]
+            features = model.encoder(batch.tokens, segments(batch.tokens))[0]  # [L, D]
             best = model.logits(features[batch.where]).argmax(-1)  # [M]
             columns = {"read": batch.tokens[0], "predicted": best, "right": batch.expected}
             rows.append(

@@ -19,6 +19,7 @@ from triptych.domains.language.model import (
     ModelConfig,
     Task,
     Vocabulary,
+    segments,
 )
 from triptych.domains.language.sources import Labelled, LabelledSource, Source
 from triptych.errors import UserError
@@ -52,10 +53,8 @@ class SpanBatch(NamedTuple):
 
 def inputs_of(tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return what `SpanModel` reads of windows: tokens, segments and padding, each [W, L]."""
-    ends = tokens == SEP  # [W, L]
-    segments = (ends.cumsum(-1) - ends.long()).clamp(max=1)  # [W, L]
     # The last [SEP] is no part of the document.
-    return tokens, segments.masked_fill(ends, 0), tokens == PAD
+    return tokens, segments(tokens).masked_fill(tokens == SEP, 0), tokens == PAD
 
 
 class SpanExamples(Examples):

@@ -8,11 +8,10 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from triptych.domains.gan.model import SpectralNorm, discriminator_loss, generator_loss
-from triptych.domains.language.model import MASK, SEP, SPECIALS
+from triptych.domains.language.model import MASK, SEP, SPECIALS, segments
 from triptych.domains.language.tasks.labelled import (
     Classification,
     Entailment,
-    LabelledBatch,
     LabelledTask,
     MultipleChoice,
     Similarity,
@@ -104,10 +103,9 @@ def reading(seed: int) -> Reading:
     generator = torch.Generator().manual_seed(FIRST_SEED + seed)
     tokens = torch.tensor(row).expand(N_DRAWS, -1)  # [draws, L]
     read, predicted = MaskedTokens().apply(tokens, range(len(SPECIALS) + 1, len(names)), generator)
-    batch = LabelledBatch(tokens[:1].unsqueeze(1), torch.zeros(1, dtype=torch.int64))  # [1, 1, L]
     return Reading(
         [names[token] for token in row],
-        ["AB"[segment] for segment in batch.segments.flatten().tolist()],
+        ["AB"[segment] for segment in segments(tokens[0]).tolist()],
         [[names[token] for token in of_draw] for of_draw in read.tolist()],
         predicted.tolist(),
     )
