@@ -156,6 +156,8 @@ class TrainedModel(ABC):
         kind = get_type_hints(domains.find_domain(self.domain).config_class())["data"]
         if not isinstance(plain, dict):  # of a domain without a source
             return plain
+        known = {each.name for each in fields(kind)}  # others have gone since it was trained
+        plain = {name: value for name, value in plain.items() if name in known}
         return from_plain(kind, plain, where="the data of the model")
 
     def with_dtype(self, dtype: Dtype) -> Self:

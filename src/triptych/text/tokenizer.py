@@ -210,21 +210,6 @@ class TextTokenizer:
         """Whether the ids of a text give it back."""
         return self.decode(self.encode(text)) == text
 
-    def can_write(self, prefix: str) -> bool:
-        """Whether a text with this prefix can be written, as `split_last` divides it."""
-        stem, rest = self.split_last(prefix)
-        written = b"".join(self.token_bytes[token] for token in stem)
-        if written + rest != prefix.encode():
-            return False
-        pieces = [piece for piece in self.token_bytes if piece]
-        ends = {0}  # numbers of bytes that can be written
-        for end in range(len(rest)):
-            if end in ends:
-                if any(piece.startswith(rest[end:]) for piece in pieces):
-                    return True
-                ends |= {end + len(piece) for piece in pieces if rest.startswith(piece, end)}
-        return len(rest) in ends
-
     @cached_property
     def characters(self) -> frozenset[str]:
         """Characters that a token has as a whole, alone or among others."""

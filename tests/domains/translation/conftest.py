@@ -25,7 +25,6 @@ def tiny_config() -> Config:
             max_tokens=512,
             max_length=64,
             validation_lines=10,
-            shown=5,
         ),
         model=ModelConfig(
             TransformerConfig(n_layers=1, d_model=32, n_heads=2, feed_forward=GELU(64), dropout=0.1)

@@ -11,7 +11,7 @@ from triptych.text.byte_level import BytePairs
 from triptych.text.tables import read_columns
 from triptych.text.tokenizer import TokenizerConfig
 from triptych.training.run.settings import RunSettings
-from triptych.types import Checked, NonNegativeInt, PositiveInt, at_least
+from triptych.types import Checked, NonNegativeInt, at_least
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,8 @@ class DataConfig(Checked):
     """Maximum length of a training pair in tokens, end included, on either side; longer pairs are
     left out of training, and of nothing else."""
     validation_lines: NonNegativeInt = 200
-    """Number of validation lines to translate after each validation for BLEU, chrF and exact match;
-    0 for none. Nats per token always covers the whole split."""
-    validation_beam: PositiveInt = 1
-    """Beam size of these translations, 1 for greedy search."""
-    shown: NonNegativeInt = 20
-    """Number of these translations to log as a table, 0 for none."""
+    """Number of validation lines to translate after each validation, by greedy search, for BLEU,
+    chrF and exact match; 0 for none. Nats per token always covers the whole split."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

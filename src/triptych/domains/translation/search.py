@@ -51,7 +51,8 @@ class TokenConstraints:
         prefix = wanted.prefix or ""
         self.stem, self.rest = tokenizer.split_last(prefix)
         """First tokens of each translation, and the bytes of the prefix after them."""
-        if prefix and not tokenizer.can_write(prefix):
+        divided = tokenizer.decode(self.stem).encode() + self.rest
+        if not tokenizer.knows(prefix) or divided != prefix.encode():
             raise UserError(f"the vocabulary of the model cannot write the prefix {prefix!r}")
         if not self._may_come(self.stem):
             raise self._repeats("prefix", prefix)

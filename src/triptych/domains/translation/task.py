@@ -25,6 +25,9 @@ from triptych.training.finetune.rows import RowMap, WordRows, same_symbols
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
 from triptych.training.run.processes import shared
 
+SHOWN = 20
+"""Translations that are logged as a table after a validation."""
+
 
 def smoothed_cross_entropy(logits: Tensor, expected: Tensor, smoothing: float) -> Tensor:
     """Label-smoothed cross-entropy of each target in nats, 0 for padding.
@@ -85,15 +88,14 @@ class TranslationTrainingModule(LikelihoodScores, TrainingModule):
         if not self.generated_pairs:
             return {}
         sources, references = zip(*self.generated_pairs, strict=True)
-        data = self.config.data
         model = self._in_use()
 
         def translated(lines: Sequence[str]) -> list[str]:
-            found = model.search(lines, beam=data.validation_beam)
+            found = model.search(lines, beam=1)
             return [best[0] for best in model.texts(found)]
 
         self.hypotheses = shared(sources, translated)
-        tokenizer = data.source.bleu_tokenizer()
+        tokenizer = self.config.data.source.bleu_tokenizer()
         return score_translations(self.hypotheses, references, tokenizer=tokenizer)[0]
 
     def _in_use(self) -> TranslationModel:
@@ -104,8 +106,7 @@ class TranslationTrainingModule(LikelihoodScores, TrainingModule):
 
     def log_samples(self, folder: Path) -> None:
         """Write a table of translations and the cross-attention of the first sentence."""
-        shown = list(zip(self.generated_pairs, self.hypotheses, strict=True))
-        shown = shown[: self.config.data.shown]
+        shown = list(zip(self.generated_pairs, self.hypotheses, strict=True))[:SHOWN]
         if not shown:
             return
         from sacrebleu import sentence_chrf
@@ -117,8 +118,7 @@ class TranslationTrainingModule(LikelihoodScores, TrainingModule):
                 same = "yes" if reference == hypothesis else "no"
                 score = sentence_chrf(hypothesis, [reference]).score
                 writer.writerow([source, reference, hypothesis, same, f"{score:.0f}"])
-        beam = self.config.data.validation_beam
-        for attended in self._in_use().attention([shown[0][0][0]], beam=beam):
+        for attended in self._in_use().attention([shown[0][0][0]], beam=1):
             (folder / ATTENTION).write_bytes(draw(attended, encoder=False)[""])
 
 
