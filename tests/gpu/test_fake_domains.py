@@ -18,7 +18,6 @@ from triptych.decoding.constraints import ByPriority
 from triptych.decoding.generate import generate
 from triptych.decoding.sampling import SampleRequest, Sampling
 from triptych.domains.music.conditions import ConstraintOptions
-from triptych.domains.music.melody import condition_of
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 BOUNDS = {
@@ -73,7 +72,7 @@ def decoding_launches(step: Step, length: int, **options: Any) -> Counter[str]:
             small = task.model.small(batch.pixels[:2])
             options |= {"condition": task.model.condition(None, small)}
         if getattr(batch, "melody", None) is not None:
-            options["condition"] = condition_of(model, batch.melody[:2])
+            options["condition"] = model.condition(batch.melody[:2])
         launches.by_name.clear()
         made = generate(model, SampleRequest(count=2, length=length, **options))
         assert made.device.type == "cuda"

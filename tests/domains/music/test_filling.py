@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +14,11 @@ from tiny_scores import Line, quarters, score_of
 from triptych.domains.music.chords import CHORDS, chord_index
 from triptych.domains.music.conditions import FrameOptions
 from triptych.domains.music.config import Config, DataConfig, ModelConfig
+from triptych.domains.music.frame import cut
 from triptych.domains.music.inference import MusicModel
-from triptych.domains.music.metrics import score_filled
+from triptych.domains.music.metrics import mean_of_filled, score_filled
 from triptych.domains.music.notes import DRUMS, Ids, Score
+from triptych.domains.music.sources.base import Piece
 from triptych.domains.music.tokenizers.base import FillPart, FillTask, MusicTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.music.tokenizers.key_events import END, notes_of, steps_of
@@ -272,6 +275,27 @@ def test_nats_of_bars_given_both_sides_and_given_the_past() -> None:
     given = [*ids("Fill"), *future, *ids("EOS Past"), *past, *head]
     expected = nats(given, [*notes, BAND.end], {"EOS"})
     assert found["both_sides"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_pieces_without_the_bars_are_left_out() -> None:
+    model = model_of(BAND, 512)
+    done: list[tuple[int, ...]] = []
+    short = Piece("short", BAND.from_midi(cut(WALTZ, int(WALTZ.bars()[2]))))
+    whole = Piece("whole", BAND.from_midi(WALTZ))
+
+    def scored(pieces: list[Piece]) -> dict[str, Any]:
+        def progress(*row: int) -> None:
+            done.append(row)
+
+        return mean_of_filled(model.model, model.settings, pieces, "bars:4", progress)
+
+    alone = scored([whole])
+    assert (alone["pieces"], alone["free_notes"]) == (1, 7)
+    done.clear()
+    assert scored([short, whole]) == alone
+    assert done == [(1, 2), (2, 2)]
+    with pytest.raises(UserError, match="bars from 1 to 2"):
+        scored([short])
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -25,7 +25,6 @@ from triptych.domains.music.generation import continue_tokens
 from triptych.domains.music.melody import (
     PADDING,
     WindowMelody,
-    condition_of,
     padded,
 )
 from triptych.domains.music.metrics import token_nll
@@ -218,7 +217,7 @@ def test_sampling_sees_the_melody_and_windows_of_the_evaluation(source, busy_pie
             reader = WindowMelody(tokenizer, length)
             parts = [reader.part(melody, row[:start].numpy()) for row in greedy]
             previous = greedy[:, start - 1] if start else None
-            given = condition_of(model, padded(parts))
+            given = model.condition(padded(parts))
             logits = model(greedy[:, start : place + 1], previous, given)[:, -1]
             assert torch.equal(logits.argmax(-1), greedy[:, place])
 
@@ -255,7 +254,7 @@ def test_a_model_and_a_melody_need_each_other(make_piano, tmp_path):
     model = model_of(PIECES)
     with pytest.raises(UserError, match="none is given"):
         model.sample(1, length=4)
-    with pytest.raises(UserError, match="statistics"):
+    with pytest.raises(UserError, match="none is given"):
         model.sample_statistics(MusicScoreRequest(statistics=1))
     with pytest.raises(UserError, match="primer"):
         model.attention()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -127,14 +127,8 @@ class FrameOptions(Checked):
 
 def parse_scale(text: str) -> frozenset[int]:
     """Return the pitch classes of a scale such as `F#:minor`; raises ValueError for other texts."""
-    letter, accidental, scale = _tonic(text)
-    if letter not in SEMITONES or accidental not in ACCIDENTALS or scale not in SCALES:
-        raise ValueError(
-            f"scale is {text!r}; expected a note from A to G, perhaps with # or b, a colon, and "
-            f"one of {', '.join(SCALES)}, such as F#:minor"
-        )
-    root = SEMITONES[letter] + ACCIDENTALS[accidental]
-    return frozenset((root + step) % 12 for step in SCALES[scale])
+    letter, alter, scale = _tonic(text, "scale", SCALES)
+    return frozenset((SEMITONES[letter] + alter + step) % 12 for step in SCALES[scale])
 
 
 def parse_range(text: str) -> tuple[int, int]:
@@ -151,10 +145,16 @@ def parse_range(text: str) -> tuple[int, int]:
     return low, high
 
 
-def _tonic(text: str) -> tuple[str, str, str]:
-    """Return the letter and the accidental of a tonic, and what follows its colon."""
-    tonic, _, rest = text.strip().partition(":")
-    return tonic[:1].upper(), tonic[1:], rest
+def _tonic(text: str, option: str, kinds: Iterable[str]) -> tuple[str, int, str]:
+    """Return letter, alteration in semitones and kind of a scale or key; ValueError for others."""
+    tonic, _, kind = text.strip().partition(":")
+    letter, accidental = tonic[:1].upper(), tonic[1:]
+    if letter not in SEMITONES or accidental not in ACCIDENTALS or kind not in kinds:
+        raise ValueError(
+            f"{option} is {text!r}; expected a note from A to G, perhaps with # or b, a colon, and "
+            f"one of {', '.join(kinds)}, such as F#:minor"
+        )
+    return letter, ACCIDENTALS[accidental], kind
 
 
 def _meter(text: str) -> tuple[int, int]:
@@ -172,13 +172,8 @@ def signature_of(key: str) -> tuple[int, bool]:
 
     Raises ValueError for other texts.
     """
-    letter, accidental, mode = _tonic(key)
-    if letter not in SEMITONES or accidental not in ACCIDENTALS or mode not in ("major", "minor"):
-        raise ValueError(
-            f"key is {key!r}; expected a note from A to G, perhaps with # or b, a colon, and major "
-            "or minor, such as G:major"
-        )
-    sharps = STEPS.index(letter) - 1 + 7 * ACCIDENTALS[accidental] - 3 * (mode == "minor")
+    letter, alter, mode = _tonic(key, "key", ("major", "minor"))
+    sharps = STEPS.index(letter) - 1 + 7 * alter - 3 * (mode == "minor")
     return sharps - 12 * (sharps > 7) + 12 * (sharps < -7), mode == "minor"
 
 

@@ -15,7 +15,6 @@ from triptych.decoding.sampling import SampleRequest
 from triptych.domains.base import TrainedModel
 from triptych.domains.music.data import Batch, evaluation_batches
 from triptych.domains.music.domain import MusicEvaluateOptions, MusicScoreRequest
-from triptych.domains.music.frame import chosen_cells
 from triptych.domains.music.generation import sample_pieces
 from triptych.domains.music.metrics import (
     MusicScores,
@@ -26,7 +25,7 @@ from triptych.domains.music.metrics import (
     token_nll,
 )
 from triptych.domains.music.model import MusicSettings
-from triptych.domains.music.notes import Ids, Score
+from triptych.domains.music.notes import Ids
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.music.statistics import (
@@ -38,7 +37,7 @@ from triptych.domains.music.statistics import (
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.synthetic import known_entropy
 from triptych.errors import UserError
-from triptych.files.splits import ALL, source_to_score, warn_of_skipped
+from triptych.files.splits import ALL, source_to_score
 from triptych.training.engine.devices import out_of_memory_advice
 from triptych.training.engine.evaluate import Evaluation, in_double, sum_scores
 from triptych.types import Progress, ProgressFactory
@@ -70,19 +69,17 @@ class MusicEvaluation(MusicScores, TrainedModel):
 
     def check_melody(self, *, given: bool = False) -> None:
         """Raise UserError where a melody is given to a model without an encoder, or none to one."""
-        if given != (self.settings.model.melody is not None):
+        if given and self.settings.model.melody is None:
+            raise UserError("melody is given, and this model has no encoder of melodies")
+        if not given and self.settings.model.melody is not None:
             raise UserError(
-                "melody is given, and this model has no encoder of melodies; expected one that was "
-                "trained with model.melody, such as configs/music/chorales-melody.yaml"
-                if given
-                else "this model accompanies a melody, and none is given: give sample a MIDI file "
-                "as melody, or attention one of a whole piece as primer; statistics and kept notes "
-                "are for models without a melody"
+                "this model accompanies a melody, and none is given: give sample a MIDI file as "
+                "melody, or attention one as primer"
             )
 
     def check_evaluation(self, options: MusicEvaluateOptions) -> None:
-        if options.fill is not None:
-            self._scores_to_fill(options)
+        if options.fill is not None and not self.tokenizer.can_fill:
+            raise UserError("fill is for models that were trained with data.infilling_share")
         if options.statistics:
             self.check_melody()
         self.check_dynamic(options)
@@ -92,8 +89,9 @@ class MusicEvaluation(MusicScores, TrainedModel):
     ) -> dict[str, Any]:
         details: dict[str, Any] = {}
         if options.fill is not None:
-            scores, progress = self._scores_to_fill(options), report("pieces")
-            filled = mean_of_filled(self.model, self.settings, scores, options.fill, progress)
+            pieces = self._pieces(options)[1]
+            progress = report("pieces")
+            filled = mean_of_filled(self.model, self.settings, pieces, options.fill, progress)
             details["completion"] = {"fill": options.fill} | filled
         if options.statistics:
             progress = report("sampled tokens", at_most=self.tokenizer.end is not None)
@@ -157,28 +155,6 @@ class MusicEvaluation(MusicScores, TrainedModel):
             **known_entropy(source),
         }
         return Evaluation(self.domain, request.split, metrics, len(pieces), details)
-
-    def _scores_to_fill(self, request: MusicScoreRequest) -> list[Score]:
-        """Return the pieces of which a part is scored as one that is made anew.
-
-        Pieces that lack the bars are left out, and a warning counts them.
-        """
-        tokenizer = self.tokenizer
-        if not tokenizer.can_fill:
-            raise UserError("fill is for models that were trained with data.infilling_share")
-        scores, left_out = [], []
-        for piece in self._pieces(request)[1]:
-            score = replace(tokenizer.to_score(tokenizer.encode(piece.content)), name=piece.name)
-            names = [part.name for part in score.parts]
-            try:
-                chosen_cells(score.bars(), names, None, request.fill, score.name)
-                scores.append(score)
-            except UserError as error:
-                left_out.append(str(error))
-        if not scores:
-            raise UserError(f"no piece can be scored: {left_out[0] if left_out else 'none found'}")
-        warn_of_skipped("fill", left_out, len(scores) + len(left_out))
-        return scores
 
     def sample_statistics(
         self, request: MusicScoreRequest, progress: Progress | None = None

@@ -64,8 +64,6 @@ if TYPE_CHECKING:
     import pretty_midi
 
 LOG = logging.getLogger(__name__)
-DEFAULT_SECONDS = 30.0
-"""Length of sampled music where neither seconds nor length is given."""
 
 
 class MusicModel(MusicEvaluation):
@@ -144,7 +142,7 @@ class MusicModel(MusicEvaluation):
                     seconds, length = None, steps
             prompt = tokenizer.frame_prompt(blank)
         if seconds is None and length is None:
-            seconds = DEFAULT_SECONDS
+            seconds = 30.0
         rows = sample_pieces(
             self.model,
             self.settings,

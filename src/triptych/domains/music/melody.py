@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from triptych.core.models.base import NO_CONDITION, Condition, Conditioner
+from triptych.core.models.base import Condition, Conditioner
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_only import SequenceEncoder
 from triptych.core.positions import SinusoidalEmbedding, exact
@@ -80,7 +80,7 @@ class WindowMelody:
     def condition(self, model: DecoderOnly, melody: Ids, before: Tensor) -> Condition:
         """Return the condition of a window that follows the tokens before, int64 [B, t]."""
         rows = [self.part(melody, row) for row in before.cpu().numpy()]
-        return condition_of(model, padded(rows).to(before.device))
+        return model.condition(padded(rows).to(before.device))
 
 
 @lru_cache(maxsize=CACHED_PIECES)
@@ -95,13 +95,6 @@ def padded(melodies: Sequence[Ids]) -> Tensor:
     """Return melodies as one tensor, int64 [B, K], with PADDING after the end of each."""
     rows = [torch.from_numpy(melody.astype(np.int64)) for melody in melodies]
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PADDING)
-
-
-def condition_of(model: DecoderOnly, melody: Tensor | None) -> Condition:
-    """Return the condition of melodies int64 [B, K] of `padded`; None for no melody."""
-    if melody is None:
-        return NO_CONDITION
-    return model.condition(melody)
 
 
 @dataclass(frozen=True)

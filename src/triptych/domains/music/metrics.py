@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -9,13 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from triptych.core.models.base import NO_CONDITION
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.ranks import gathered, share, shared_out
 from triptych.domains.music.data import Batch
-from triptych.domains.music.melody import PADDING, condition_of
+from triptych.domains.music.melody import PADDING
 from triptych.domains.music.model import MusicSettings
 from triptych.domains.music.notes import Ids, Score
+from triptych.domains.music.sources.base import Piece
 from triptych.domains.music.tokenizers.base import Cycles, FillPart, FillTask, MusicTokenizer
+from triptych.errors import UserError
+from triptych.files.splits import warn_of_skipped
 from triptych.training.engine.devices import device_of
 from triptych.training.engine.evaluate import in_double
 from triptych.types import Progress
@@ -32,7 +37,7 @@ def values_of(batch: Batch) -> Tensor:
 
 def token_nll(model: DecoderOnly, batch: Batch) -> Tensor:
     """Return the negative log-likelihood of each scored token in nats, 0 elsewhere: [B, L]."""
-    condition = condition_of(model, batch.melody)
+    condition = NO_CONDITION if batch.melody is None else model.condition(batch.melody)
     nll = model.nll(values_of(batch), previous=batch.previous, condition=condition)  # [B, L]
     return nll.masked_fill(~batch.scored, 0.0)
 
@@ -146,21 +151,30 @@ def score_filled(
 def mean_of_filled(
     model: DecoderOnly,
     settings: MusicSettings,
-    scores: Sequence[Score],
+    pieces: Sequence[Piece],
     fill: str,
     progress: Progress,
 ) -> dict[str, Any]:
     """Return the nats per note over several pieces of `score_filled`, JSON types only.
 
+    Pieces that lack the bars are left out, and a warning counts them; UserError where all do.
     progress: called with (pieces scored, pieces).
     """
-    _, world = share()
-    rows: list[dict[str, float]] = []
-    for score in shared_out(dict(enumerate(scores))).values():
-        rows.append(score_filled(model, settings, score, fill))
-        progress(min(world * len(rows), len(scores)), len(scores))
+    (_, world), tokenizer = share(), settings.tokenizer
+    rows, left_out = list[dict[str, float]](), list[str]()
+    for number, piece in enumerate(shared_out(dict(enumerate(pieces))).values(), start=1):
+        score = replace(tokenizer.to_score(tokenizer.encode(piece.content)), name=piece.name)
+        try:
+            rows.append(score_filled(model, settings, score, fill))
+        except UserError as error:
+            left_out.append(str(error))
+        progress(min(world * number, len(pieces)), len(pieces))
     rows = [row for part in gathered(rows) for row in part]
+    left_out = [reason for part in gathered(left_out) for reason in part]
+    if not rows:
+        raise UserError(f"no piece can be scored: {left_out[0] if left_out else 'none found'}")
+    warn_of_skipped("fill", left_out, len(pieces))
     sums = {name: sum(row[name] for row in rows) for name in rows[0]}
     notes = sums.pop("notes")
     per_note = {name: nats / max(1.0, notes) for name, nats in sums.items()}
-    return {"pieces": len(scores), "free_notes": int(notes), "nats_per_note": per_note}
+    return {"pieces": len(rows), "free_notes": int(notes), "nats_per_note": per_note}

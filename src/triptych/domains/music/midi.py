@@ -53,8 +53,6 @@ SAMPLE_RATE = 44_100
 """Samples of sound per second."""
 FLUIDSYNTH = "fluidsynth (TimGM6mb soundfont)"
 SINES = "sine waves and noise (fluidsynth is not installed)"
-LAST_SKIN = 48
-"""Pitch of General MIDI above which most drums are cymbals, which sound longer."""
 
 
 def read_content(path: Path, name: str) -> bytes:
@@ -333,7 +331,8 @@ def _drums(part: pretty_midi.Instrument) -> NDArray[np.float64]:
     hits = {}
     for pitch in {note.pitch for note in part.notes}:
         noise = np.random.default_rng(pitch).uniform(-1, 1, len(seconds))
-        hits[pitch] = noise * np.exp(-seconds / (0.2 if pitch > LAST_SKIN else 0.06))
+        # Above 48 most drums are cymbals, which sound longer.
+        hits[pitch] = noise * np.exp(-seconds / (0.2 if pitch > 48 else 0.06))
     for note in part.notes:
         own = samples[int(note.start * SAMPLE_RATE) :][: len(seconds)]
         own += note.velocity * hits[note.pitch][: len(own)]

@@ -40,8 +40,6 @@ from triptych.files.progress import aligned
 MAJOR = np.array([[(c - root) % 12 in SCALES["major"] for c in range(12)] for root in range(12)])
 """Which pitch classes belong to the major scale of each root, [12, 12]. A natural minor scale has
 the pitch classes of its relative major scale."""
-MANY = 2
-"""`polyphony_rate` counts the steps in which more pitches than these sound, as in MusPy."""
 
 
 def piece_statistics(notes: Notes, tokenizer: MusicTokenizer) -> dict[str, float]:
@@ -61,7 +59,7 @@ def piece_statistics(notes: Notes, tokenizer: MusicTokenizer) -> dict[str, float
         "pitch_class_entropy": entropy if len(notes) else math.nan,
         "scale_consistency": _ratio((MAJOR @ classes).max(), len(notes)),
         "polyphony": _ratio(roll.sum(), (sounding > 0).sum()),
-        "polyphony_rate": _ratio((sounding > MANY).sum(), len(roll)),
+        "polyphony_rate": _ratio((sounding > 2).sum(), len(roll)),
         "pitch_range": float(used[-1] - used[0]) if len(used) else math.nan,
         "n_pitches": float(len(used)),
         "notes_per_second": density * tokenizer.steps_per_second,

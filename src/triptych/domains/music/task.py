@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from triptych.core.models.base import NO_CONDITION
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.sampling import SampleRequest
 from triptych.domains.music.attention import attention_png, find_query, note_attention
@@ -19,7 +20,6 @@ from triptych.domains.music.data import (
     training_batches,
 )
 from triptych.domains.music.generation import sample_pieces
-from triptych.domains.music.melody import condition_of
 from triptych.domains.music.metrics import MusicScores, count_models, values_of
 from triptych.domains.music.midi import write_piece
 from triptych.domains.music.notes import Ids
@@ -52,7 +52,8 @@ class MusicTrainingModule(MusicScores, TrainingModule):
 
     def predictions(self, model: DecoderOnly, batch: Batch) -> Predictions:
         values = values_of(batch)
-        condition = condition_of(model, batch.melody)
+        melody = batch.melody
+        condition = NO_CONDITION if melody is None else model.condition(melody)
         features = model.features(values, batch.previous, condition)  # [B, L, D]
         return Predictions(features, model.head, values, batch.scored)
 
