@@ -104,10 +104,9 @@ class MusicEvaluation(MusicScores, TrainedModel):
     ) -> Evaluation:
         """Score every token of every piece of a split, in nats per token and per note.
 
-        Windows longer than in training also give the nats per token within and beyond the trained
-        length. The details have the nats per token by position; with overlap 0 each window scores
-        all of its positions. Raises UserError for missing data and for windows that the model
-        cannot serve.
+        Windows longer than in training also give those within and beyond the trained length. The
+        details have the nats per token by position. Raises UserError for missing data and for
+        windows that the model cannot serve.
         """
         self.check_dynamic(request)
         scorer = self._with_windows(request)
@@ -161,10 +160,9 @@ class MusicEvaluation(MusicScores, TrainedModel):
     ) -> dict[str, Any]:
         """Return statistics of `request.statistics` samples and of a split's pieces, JSON types.
 
-        The key statistics has mean and deviation of each measure, see `piece_statistics`. The key
-        memorisation has the longest run of tokens, and of intervals between notes, that each sample
-        and each held-out piece shares with the training pieces. Raises UserError for missing data
-        and for a split without pieces.
+        The key statistics has `means_and_deviations` of `piece_statistics`, the key memorisation
+        what `compare_with_training` returns. Raises UserError for missing data and for a split
+        without pieces.
         """
         self.check_melody()
         tokenizer, split, sample_length = self.tokenizer, request.split, request.sample_length

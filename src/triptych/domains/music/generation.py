@@ -42,12 +42,10 @@ def sample_pieces(
     constraints: Sequence[LogitsConstraint] = (),
     melody: Ids | None = None,
 ) -> list[Ids]:
-    """Sample `count` pieces as tokens, each beginning with the prompt.
+    """Sample `count` pieces as tokens, each beginning with the prompt; END after the end of one.
 
-    settings: the windows and the tokenizer. seconds or length: see
-    `MusicModel.sample`. constraints: rules besides the tokenizer's own, which come first; see
-    `ByPriority`. melody: of the whole piece, for a model with an encoder. After the end of a piece
-    its tokens are END.
+    seconds or length: of new music, see `MusicSampleOptions`. constraints: rules after the
+    tokenizer's own, for `ByPriority`. melody: of the whole piece, for a model with an encoder.
     """
     tokenizer, count = settings.tokenizer, request.count
     device = device_of(model)

@@ -1,13 +1,8 @@
 """Pieces beside their likelihood: statistics, and runs that they share.
 
-The measures of pitch, rhythm and texture are those of MusPy (Dong et al. 2020, arXiv 2008.01951, as
-in version 0.5.0), on the time grid of the tokenizer, with two differences. MusPy always counts
-length // beat + 1 beats and length // bar + 1 bars, one too many for a piece that ends at a bar
-line, and a note that ends at a beat also fills the next beat. Here only time before the last
-release counts, and a note fills the beats in which it sounds. The values agree for pieces in which
-no note ends at a beat.
-
-A measure is NaN for a piece that does not have it, such as the entropy of a piece without notes.
+The measures of pitch, rhythm and texture are those of MusPy (Dong et al. 2020, arXiv 2008.01951) on
+the time grid of the tokenizer; docs/music.md says where they differ. A measure is NaN for a piece
+that does not have it, such as the entropy of a piece without notes.
 
 The search for shared runs is exact. Prefix doubling (Karp, Miller and Rosenberg 1972; Manber and
 Myers 1990) ranks the windows of 2^k symbols of all pieces, for k = 0, 1, ...: two windows are equal
@@ -87,10 +82,9 @@ def piece_statistics(notes: Notes, tokenizer: MusicTokenizer) -> dict[str, float
 def voice_leading(grid: Ids) -> dict[str, float]:
     """Return crossings of neighbouring voices, parallel fifths and octaves per 100 transitions.
 
-    A transition is a pair of consecutive steps between which a voice moves from one pitch to
-    another. A crossing begins where a voice falls below the next lower one. Two voices are parallel
-    where both move, in the same direction, from a perfect fifth to a perfect fifth or from an
-    octave (or unison) to an octave; compound intervals count as simple ones.
+    A transition is a pair of consecutive steps between which a voice moves to another pitch. A
+    crossing begins where a voice falls below the next lower one. Two voices are parallel where both
+    move in the same direction and keep a fifth or an octave, simple or compound.
 
     grid: pitch of each voice in each step from the highest voice to the lowest, SILENT for a rest,
     [T, V].

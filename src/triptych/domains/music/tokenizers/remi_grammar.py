@@ -60,10 +60,8 @@ class Meaning:
 class RemiGrammar(Grammar):
     """Constraint on sampled ids: what it allows is what encoding the decoded music gives again.
 
-    A bar has a time signature. Its positions rise and lie in the bar; notes of a position rise by
-    instrument, then by pitch. A tempo precedes the chord and the notes of its position, a piece
-    begins with one, and no tempo is repeated. Drums have drum pitches. A piece ends after a note.
-
+    Besides FOLLOWING: positions rise and lie in the bar; notes of a position rise by instrument,
+    then by pitch. A piece begins with a tempo, and no tempo is repeated. Drums have drum pitches.
     Notes of one pitch may overlap: `RemiTokenizer.to_score` cuts the first.
 
     meaning: of the ids. is_drum: whether each instrument is the drums. seconds: of new music after
