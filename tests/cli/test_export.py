@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ def test_an_exported_model_is_a_checkpoint(
     ]
     assert translated[0].code == 0, translated[0].err
     assert translated[0].out == translated[1].out
-    refused(*command, says=["--out out already holds", "add --overwrite"])
+    refused(*command, says=["--out out already holds", "--overwrite"])
     assert cli(*command, "--overwrite").code == 0
     refused("sample", "image", "--checkpoint", "out", "--out", "a", says=["domain translation"])
     (out / "model.safetensors").unlink()
@@ -54,8 +55,8 @@ def test_what_export_refuses(refused, tmp_path: Path, image_checkpoint: Path) ->
 def test_a_package_that_is_missing(
     refused, image_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("triptych.tools.export.find_spec", lambda name: None)
-    says = ["needs the package onnx", "pip install 'triptych[export]'"]
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    says = ["--format onnx needs onnx", "pip install 'triptych[export]'"]
     refused("export", image_checkpoint, "--format", "onnx", "--out", "out", says=says)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+from types import ModuleType
 
 import pytest
 
@@ -22,13 +23,13 @@ import pytest
 def test_mistakes_are_refused(
     refused, monkeypatch: pytest.MonkeyPatch, options: list[str], says: list[str]
 ) -> None:
-    monkeypatch.setattr("triptych.tools.play.find_spec", lambda name: object())
+    monkeypatch.setitem(sys.modules, "gradio", ModuleType("gradio"))
     refused("play", *options, says=says)
 
 
 def test_without_gradio_it_says_what_to_install(refused, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gradio", None)
-    refused("play", says=['pip install "triptych[play]"'])
+    refused("play", says=["play needs gradio", "pip install 'triptych[play]'"])
 
 
 def test_a_port_in_use_is_refused(refused) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from triptych.errors import UserError
-from triptych.files.results import atomic_folder
-from triptych.tools.export.folder import check_folder
+from triptych.files.results import atomic_folder, new_folder
 
 
 def content(folder: Path) -> dict[str, str]:
@@ -20,28 +19,35 @@ def content(folder: Path) -> dict[str, str]:
     }
 
 
+FILES = ("config.json", "model.bin")
+
+
+def write(out: str, *, overwrite: bool = False) -> None:
+    with new_folder(out, files=FILES, overwrite=overwrite) as folder:
+        (folder / "config.json").write_text("new")
+
+
 def test_a_folder_with_content_needs_overwrite(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert check_folder(str(out), overwrite=False) == out
     out.mkdir()
-    assert check_folder(str(out), overwrite=False) == out
-    (out / "config.json").write_text("old")
+    write(str(out))
     with pytest.raises(UserError, match=r"holds config\.json.*--overwrite"):
-        check_folder(str(out), overwrite=False)
-    assert check_folder(str(out), overwrite=True) == out
+        write(str(out))
+    (out / "config.json").write_text("old")
+    write(str(out), overwrite=True)
+    assert content(out) == {"config.json": "new"}
 
 
 def test_a_file_of_somebody_else_is_never_replaced(tmp_path: Path) -> None:
     for name in ("thesis.tex", "checkpoints", "model.bin"):  # each is a folder
         out = tmp_path / f"with-{name}"
         (out / name).mkdir(parents=True)
-        (out / "config.json").write_text("old")
-        with pytest.raises(UserError, match=f"{name}, which no export writes"):
-            check_folder(str(out), overwrite=True)
+        with pytest.raises(UserError, match=f"already holds {name}; expected a new folder$"):
+            write(str(out), overwrite=True)
     (tmp_path / "file").touch()
-    for out, says in [("file", "is a file"), ("", "is empty"), ("file/below", "is a file")]:
-        with pytest.raises(UserError, match=says):
-            check_folder(out and str(tmp_path / out), overwrite=True)
+    for out in ("file", "file/below"):
+        with pytest.raises(UserError, match="is a file"):
+            write(str(tmp_path / out), overwrite=True)
 
 
 def test_a_former_export_comes_back_where_the_new_one_cannot_take_its_place(
@@ -69,8 +75,7 @@ def test_a_link_stays_and_what_a_link_inside_names_is_not_touched(tmp_path: Path
     (out / "config.json").symlink_to(mine)
     link = tmp_path / "link"
     link.symlink_to(out)
-    with atomic_folder(check_folder(str(link), overwrite=True)) as folder:
-        (folder / "config.json").write_text("new")
+    write(str(link), overwrite=True)
     assert link.is_symlink()
     assert content(out) == {"config.json": "new"}
     assert mine.read_text() == "mine"

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -85,13 +85,19 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def new_folder(out: str) -> Iterator[Path]:
-    """Yield an `atomic_folder` for `out`; UserError where it holds or cannot hold anything."""
-    path = Path(out)
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise UserError(f"{out} exists already and is not empty; expected a new folder as --out")
+def new_folder(out: str, *, files: Collection[str] = (), overwrite: bool = False) -> Iterator[Path]:
+    """Yield an `atomic_folder` for `out`; UserError where it holds or cannot hold anything.
+
+    files: names of those that `out` may hold, as of an earlier result; they go where overwrite.
+    """
+    path = Path(os.path.realpath(out))  # a link stays a link
     if (why := why_unwritable(path)) is not None:
-        raise UserError(f"cannot write {out}: {why}; expected a folder to create")
+        raise UserError(f"cannot write --out {out}: {why}; expected a folder to create")
+    for entry in sorted(path.iterdir()) if path.exists() else ():
+        replaceable = entry.name in files and not entry.is_dir()
+        if not (overwrite and replaceable):
+            more = ", or --overwrite to replace an earlier one" if replaceable else ""
+            raise UserError(f"--out {out} already holds {entry.name}; expected a new folder{more}")
     try:
         with atomic_folder(path) as folder:
             yield folder

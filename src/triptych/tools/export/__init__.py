@@ -6,12 +6,12 @@ heavy.
 
 import sys
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Literal, NamedTuple
 
 from triptych.domains.options import OVERWRITE, PluginOptions, argument, check_checkpoint
-from triptych.errors import UserError
+from triptych.errors import UserError, library
 from triptych.files.lines import read_input_lines
+from triptych.files.results import new_folder
 
 
 class Format(NamedTuple):
@@ -31,16 +31,6 @@ FORMATS = {
     "onnx": Format("triptych.tools.export.onnx", ("onnx", "onnxruntime", "onnxscript")),
     "hf": Format("triptych.tools.export.hf", opens=True),
 }
-
-
-def check_packages(name: str) -> None:
-    """Raise UserError where a package that a format needs is not installed."""
-    for package in FORMATS[name].packages:
-        if find_spec(package) is None:
-            raise UserError(
-                f"--format {name} needs the package {package}, which is not installed: "
-                "pip install 'triptych[export]'"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +78,8 @@ class Export(PluginOptions):
         texts = dict(text.partition("=")[::2] for text in self.card or ())
         if wrong := [key for key, text in texts.items() if not text]:
             raise UserError(f"--card has {wrong[0]!r} without a text; expected KEY=TEXT")
-        check_packages(self.format)
+        for package in FORMATS[self.format].packages:
+            library(package, f"--format {self.format}", "export")
         lines = None
         if self.compare is not None:
             if self.format != "ctranslate2":
@@ -97,12 +88,12 @@ class Export(PluginOptions):
                 )
             lines = read_input_lines(self.compare)
 
-        from triptych.tools.export.folder import check_folder, export
+        from triptych.tools.export.folder import FILES, export
         from triptych.tools.export.original import open_original
 
-        folder = check_folder(self.out, overwrite=self.overwrite)
-        original = open_original(self.checkpoint, check_checkpoint(self.checkpoint), texts)
-        for sentence in export(original, self.format, folder, lines=lines):
-            print(sentence, file=sys.stderr)
-        size = sum(file.stat().st_size for file in folder.iterdir()) / 1e6
+        with new_folder(self.out, files=FILES, overwrite=self.overwrite) as folder:
+            original = open_original(self.checkpoint, check_checkpoint(self.checkpoint), texts)
+            compared = export(original, self.format, folder, lines=lines)
+            size = sum(file.stat().st_size for file in folder.iterdir()) / 1e6
+        print(*compared, sep="\n", file=sys.stderr)
         print(f"{original.name} as {self.format} in {self.out} ({size:.1f} MB)", file=sys.stderr)

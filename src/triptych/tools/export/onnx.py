@@ -5,10 +5,9 @@ the output distribution and the caches after it as outputs. The batch size is fr
 translator the length of the source and the capacity of the caches too.
 """
 
-import time
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -56,13 +55,13 @@ def write(original: Original, folder: Path) -> Written:
     if isinstance(model, EncoderDecoder):
         length = TRANSLATION_LENGTH
         save_translator(model, folder, length)
-        result = compare_translator(model, folder, length)
+        difference = compare_translator(model, folder, length)
         use = usage("onnx_translator", length=str(length))
     elif decoder is not None:
         length = decoder.length
         about |= decoder.about
         save_decoder(decoder.model, classes, folder, length)
-        result = compare_decoder(decoder.model, classes, folder, length)
+        difference = compare_decoder(decoder.model, classes, folder, length)
         label = "" if classes is None else 'feed["label"] = np.array([0])  # of onnx.json\n'
         use = usage("onnx_decoder", length=str(length), label=label)
     else:
@@ -71,8 +70,8 @@ def write(original: Original, folder: Path) -> Written:
             f"without an encoder; this is a {type(model).__name__} of the domain "
             f"{original.domain}: expected --format safetensors"
         )
-    if not result.difference <= TOLERANCE:
-        raise RuntimeError(f"the graph gives other outputs: {result.difference:.2g}")
+    if not difference <= TOLERANCE:
+        raise RuntimeError(f"the graph gives other outputs: {difference:.2g}")
     about |= {"length": length, "vocabulary": None if files else original.header["vocabulary"]}
     for name, content in {**files, ABOUT: json_bytes(about)}.items():
         (folder / name).write_bytes(content)
@@ -82,29 +81,16 @@ def write(original: Original, folder: Path) -> Written:
         use=use,
         checks=[
             f"Largest difference between onnxruntime {version('onnxruntime')} and "
-            f"Triptych's step: {result.difference:.2g}, over the outputs at each of {length} "
+            f"Triptych's step: {difference:.2g}, over the outputs at each of {length} "
             f"positions of {ROWS} random sequences, float32 on a CPU.",
-            f"Processor time of a step of these {ROWS} rows: {result.seconds * 1e3:.2f} ms with "
-            f"onnxruntime, {result.own_seconds * 1e3:.2f} ms with Triptych.",
         ],
     )
 
 
-class Compared(NamedTuple):
-    """A graph beside the model, over all positions of random sequences."""
-
-    difference: float
-    """Largest difference of an output."""
-    seconds: float
-    """Processor time of a step of onnxruntime."""
-    own_seconds: float
-    """Processor time of a step of the model."""
-
-
 def compare_decoder(
     core: DecoderOnly, classes: nn.Embedding | None, folder: Path, length: int
-) -> Compared:
-    """Compare the graph of a decoder-only model."""
+) -> float:
+    """Return the largest difference of an output of a decoder-only model's graph."""
     generator = torch.Generator().manual_seed(0)
     head: Any = core.head
     high = head.levels if core.value_shape else head.n_parameters
@@ -121,8 +107,8 @@ def compare_decoder(
     return _compare_steps(core, state, before, folder, feed)
 
 
-def compare_translator(model: EncoderDecoder, folder: Path, length: int) -> Compared:
-    """Compare both graphs of a translator."""
+def compare_translator(model: EncoderDecoder, folder: Path, length: int) -> float:
+    """Return the largest difference of an output of a translator's graphs."""
     source, padding = random_sources(model, ROWS)
     generator = torch.Generator().manual_seed(1)
     tokens = torch.randint(3, model.head.n_parameters, (ROWS, length), generator=generator)
@@ -144,30 +130,25 @@ def _compare_steps(
     before: Tensor,
     folder: Path,
     feed: dict[str, Any],
-) -> Compared:
-    """Compare the graph of a step with the model's own step.
+) -> float:
+    """Return the largest difference between the graph of a step and the model's own step.
 
     before: the value before each position [B, L, ...], below 0 for none.
     """
     step = open_graph(folder / STEP)
     outputs = [output.name for output in step.get_outputs()]
-    worst = seconds = own_seconds = 0.0
-    length = before.shape[1]
-    for position in range(length):
-        start = time.process_time()
+    worst = 0.0
+    for position in range(before.shape[1]):
         value, at = before[:, position : position + 1], torch.tensor([position])
         if position == 0 and bool((value < 0).all()):
             expected = model.prefill(value[:, :0], state)  # [B, Z]
         else:
             expected = model.step(value, at, state)[:, 0]  # [B, Z]
-        middle = time.process_time()
         feed |= {"value": value.numpy(), "position": at.numpy()}
         logits, *caches = step.run(outputs, feed)
-        own_seconds += middle - start
-        seconds += time.process_time() - middle
         feed |= dict(zip((name.removesuffix("_out") for name in outputs[1:]), caches, strict=True))
         worst = max(worst, float(np.abs(logits - expected.numpy()).max()))
-    return Compared(worst, seconds / length, own_seconds / length)
+    return worst
 
 
 def _arrays(state: DecodingState[Any]) -> dict[str, Any]:

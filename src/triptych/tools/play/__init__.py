@@ -9,13 +9,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 from triptych import domains, pretrained
 from triptych.domains.base import TrainedModel
 from triptych.domains.options import PluginOptions, argument
-from triptych.errors import UserError
+from triptych.errors import UserError, library
 
 
 @dataclass(frozen=True)
@@ -72,8 +71,7 @@ class Play(PluginOptions):
     def run(self) -> None:
         if self.port is not None:
             check_port(self.port)
-        if find_spec("gradio") is None:
-            raise UserError('play needs gradio: pip install "triptych[play]"')
+        library("gradio", "play", "play")
         names = self.checkpoints()
         if not names:
             raise UserError(
