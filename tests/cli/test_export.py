@@ -37,14 +37,12 @@ def test_an_exported_model_is_a_checkpoint(
     refused("translate", "--checkpoint", "out", says=["out is a folder without model.safetensors"])
 
 
-def test_what_export_refuses(refused, tmp_path: Path, image_checkpoint: Path) -> None:
-    (tmp_path / "lines.txt").write_text("one\n")
+def test_what_export_refuses(refused, image_checkpoint: Path) -> None:
     start = ["export", image_checkpoint, "--out", "out", "--format"]
     for words, says in [
         (["onyx"], ["got onyx", "safetensors"]),
         (["safetensors", "--card", "terms"], ["--card has 'terms' without a text"]),
         (["safetensors", "--card", "licence=MIT"], ["--card has no text licence", "terms"]),
-        (["safetensors", "--compare", "lines.txt"], ["expected --format ctranslate2"]),
         (["hf"], ["no architecture of transformers computes a ImageTransformer"]),
     ]:
         refused(*start, *words, says=says)

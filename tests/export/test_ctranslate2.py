@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ from tiny_models import LEARNED, NO_POSITIONS, RMS_NORM, ROTARY, feed_forward, p
 
 from triptych.errors import UserError
 from triptych.tools.export import ctranslate2 as format_module
-from triptych.tools.export.comparison import as_markdown, compare
 
 ct2 = pytest.importorskip("ctranslate2")
 from tokenizers import Tokenizer  # noqa: E402
 
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts/compare_ctranslate2"
 VARIANTS: dict[str, dict[str, Any]] = {
     "pre-norm, as shipped": {},
     "post-norm": {"norm_position": "post"},
@@ -99,19 +100,17 @@ def test_a_model_of_another_kind(tmp_path: Path) -> None:
 
 
 def test_greedy_translations_are_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    compared = runpy.run_path(str(SCRIPT))
     source = tiny_models.translator()
     format_module.write(source, tmp_path)
     (best,) = source.model.search(tiny_models.LINES[:1], beam=1)[0]
     # A random model ends no sentence; both have one limit here.
-    monkeypatch.setattr("triptych.tools.export.comparison.MOST_TOKENS", len(best.tokens))
-    found = compare(source, tmp_path, [tiny_models.LINES[0], "", "  "], beam=1)
-    assert (found.lines, found.equal) == (1, 1)
-    assert min(found.speed) > 0
-    assert "| 1 | 1 | 100.0% | 0 / 0 |" in as_markdown([found])
-    monkeypatch.setattr("triptych.tools.export.comparison.MOST_TOKENS", 2)
-    assert compare(source, tmp_path, tiny_models.LINES[:1], beam=1).equal == 0
-    with pytest.raises(UserError, match="no sentence"):
-        compare(source, tmp_path, [" "], beam=1)
+    for limit, equal in ((len(best.tokens), 1), (2, 0)):
+        compared["compare"].__globals__["MOST_TOKENS"] = limit
+        found = compared["compare"](source, tmp_path, tiny_models.LINES[:1], beam=1)
+        assert (found.lines, found.equal) == (1, equal)
+        assert min(found.speed) > 0
 
 
 def test_the_files_alone_translate(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import Literal, NamedTuple
 
 from triptych.domains.options import OVERWRITE, PluginOptions, argument, check_checkpoint
 from triptych.errors import UserError, library
-from triptych.files.lines import read_input_lines
 from triptych.files.results import new_folder
 
 
@@ -48,9 +47,6 @@ class Export(PluginOptions):
     out: str
     """Folder to write."""
     card: list[str] | None = None
-    compare: str | None = None
-    """File of lines to translate with CTranslate2 and with Triptych, with the share of equal
-    translations and the speed of both; for ctranslate2."""
     overwrite: bool = False
 
     parser_arguments = (
@@ -71,29 +67,19 @@ class Export(PluginOptions):
     def checkpoints(self) -> list[str]:
         return [self.checkpoint]
 
-    def input_files(self) -> dict[str, str]:
-        return {"compare": "a text file with a sentence a line"}
-
     def run(self) -> None:
         texts = dict(text.partition("=")[::2] for text in self.card or ())
         if wrong := [key for key, text in texts.items() if not text]:
             raise UserError(f"--card has {wrong[0]!r} without a text; expected KEY=TEXT")
         for package in FORMATS[self.format].packages:
             library(package, f"--format {self.format}", "export")
-        lines = None
-        if self.compare is not None:
-            if self.format != "ctranslate2":
-                raise UserError(
-                    "--compare translates with CTranslate2; expected --format ctranslate2"
-                )
-            lines = read_input_lines(self.compare)
 
         from triptych.tools.export.folder import FILES, export
         from triptych.tools.export.original import open_original
 
         with new_folder(self.out, files=FILES, overwrite=self.overwrite) as folder:
             original = open_original(self.checkpoint, check_checkpoint(self.checkpoint), texts)
-            compared = export(original, self.format, folder, lines=lines)
+            compared = export(original, self.format, folder)
             size = sum(file.stat().st_size for file in folder.iterdir()) / 1e6
         print(*compared, sep="\n", file=sys.stderr)
         print(f"{original.name} as {self.format} in {self.out} ({size:.1f} MB)", file=sys.stderr)

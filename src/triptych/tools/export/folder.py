@@ -1,6 +1,5 @@
 """Files of an export with its card."""
 
-from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -28,17 +27,12 @@ FILES = frozenset(
     )
 )
 """Names of all files that exports write; a folder with another file is never replaced."""
-BEAMS = (1, 5)
-"""Beams with which translations are compared."""
 
 
-def export(
-    original: Original, name: str, folder: Path, *, lines: Sequence[str] | None = None
-) -> list[str]:
+def export(original: Original, name: str, folder: Path) -> list[str]:
     """Write a model into a new folder; return what was compared, in sentences.
 
-    name: of the format. lines: to translate with CTranslate2 and with Triptych; None for no
-    comparison. Raises UserError for a model that the format cannot represent.
+    name: of the format. Raises UserError for a model that the format cannot represent.
     """
     form = FORMATS[name]
     written: Written = import_module(form.module).write(original, folder)
@@ -46,10 +40,6 @@ def export(
     if written.checks:
         listed = "\n".join(f"- {check}" for check in written.checks)
         sections.append(f"## Checked when it was exported\n\n{listed}")
-    if lines is not None:
-        from triptych.tools.export.comparison import as_markdown, compare
-
-        sections.append(as_markdown([compare(original, folder, lines, beam) for beam in BEAMS]))
     card = render_card(
         {
             "name": original.name,
@@ -64,4 +54,4 @@ def export(
         sections=sections,
     )
     (folder / pretrained.FOLDER_CARD).write_text(card, encoding="utf-8")
-    return [*written.checks, *sections[1:]]
+    return written.checks
