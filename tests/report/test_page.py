@@ -11,7 +11,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-import yaml
 from written_runs import SCRIPT, WriteRun, write_table
 
 from triptych.cli.main import main
@@ -140,17 +139,6 @@ def test_the_command_refuses(
         assert part in said
     assert len(said.splitlines()) == 1
     assert not (tmp_path / "a.html").exists()
-
-
-def test_cells_of_translations_have_their_language(write_run: WriteRun) -> None:
-    folder = write_run("one")
-    languages = {"source_language": "no", "target_language": "en"}  # no is false in YAML 1.1
-    content = {"data": {"source": {"init_args": languages}}}
-    (folder / "config.yaml").write_text(yaml.safe_dump(content))
-    page = Reader(report(read_runs([folder], most=1), title="t"))
-    assert [cell.get("lang") for cell in page.named("td") if "dir" in cell] == [
-        "no", "en", "en", None, None,
-    ]  # fmt: skip
 
 
 def test_the_command_needs_no_torch(write_run: WriteRun, tmp_path: Path) -> None:

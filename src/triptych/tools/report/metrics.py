@@ -14,8 +14,6 @@ Curve = list[tuple[int, float]]
 """(step, value), by step; values from -LARGEST to LARGEST."""
 LARGEST = 1e300
 """Largest size of a value that a chart can scale."""
-MOST_DIGITS = 15
-"""Digits of the largest step that is read."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ def read_metrics(path: Path) -> Metrics:
     values: dict[str, dict[int, float]] = {name: {} for name in header[1:]}
     bad_rows, bad_values = 0, 0
     for row in rows:
-        if len(row) != len(header) or not row[0].isdecimal() or len(row[0]) > MOST_DIGITS:
+        if len(row) != len(header) or not row[0].isdecimal():
             bad_rows += 1
             continue
         for name, cell in zip(header[1:], row[1:], strict=True):

@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,9 +20,6 @@ MARKS = (CONFIG, METRICS, VERSIONS)
 SAMPLES, ATTENTION = "samples", "attention"
 IDENTITY = ("run.name", "run.directory")
 """Settings that differ between any two runs."""
-MOST_SETTINGS = 10_000
-"""Settings of a run at most; aliases of YAML may stand for billions."""
-
 FlatSettings = dict[str, str]
 """Name of a setting, as an option of `triptych train`, -> its value as YAML."""
 
@@ -93,15 +89,6 @@ class Run:
             rows["starts"] = str(len(self.starts))
         return rows
 
-    def languages(self) -> dict[str, str]:
-        """Return the languages of the columns of a table of translations that are known."""
-        source, target = (
-            self.settings.get(f"data.source.init_args.{side}_language", "")
-            for side in ("source", "target")
-        )
-        known = {"source": source, "reference": target, "translation": target}
-        return {column: str(yaml.safe_load(name)) for column, name in known.items() if name}
-
 
 def read_runs(folders: Sequence[Path], *, most: int) -> list[Run]:
     """Read runs and give them different names; raises UserError for a folder given twice."""
@@ -169,18 +156,15 @@ def read_run(folder: Path, *, most: int) -> Run:
 def read_settings(path: Path) -> FlatSettings:
     """Read a config.yaml of a run.
 
-    Raises ValueError for a file that is no mapping in YAML, or that has more than MOST_SETTINGS.
+    Raises ValueError for a file that is no mapping in YAML.
     """
     try:
         content = yaml.safe_load(path.read_bytes())
         if not isinstance(content, dict):
             raise ValueError(f"{path.name} holds no settings")
-        settings = dict(islice(_flat(content, ""), MOST_SETTINGS + 1))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        return dict(_flat(content, ""))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path.name} is no YAML: {' '.join(str(error).split())}") from error
-    if len(settings) > MOST_SETTINGS:
-        raise ValueError(f"{path.name} holds more than {MOST_SETTINGS:,} settings")
-    return settings
 
 
 def _flat(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
@@ -229,7 +213,7 @@ def read_scores(folder: Path) -> list[Score]:
     for path in sorted(folder.glob("*.json")):
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
+        except (OSError, ValueError):
             continue
         if not isinstance(content, dict) or not isinstance(content.get("metrics"), dict):
             continue
@@ -248,8 +232,7 @@ def _numbers(content: dict[str, Any], prefix: str) -> list[tuple[str, float]]:
         if isinstance(value, dict):
             numbers += _numbers(value, f"{prefix}{key}: ")
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            with suppress(OverflowError):  # a whole number of hundreds of digits is no score
-                numbers.append((f"{prefix}{key}", float(value)))
+            numbers.append((f"{prefix}{key}", float(value)))
     return numbers
 
 
@@ -257,7 +240,7 @@ def _read_starts(path: Path, notices: list[str]) -> list[dict[str, Any]]:
     if not path.is_file():
         notices.append(f"{path.name} is missing: the versions are not known.")
         return []
-    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+    with suppress(OSError, ValueError, KeyError, TypeError):
         starts = json.loads(path.read_text(encoding="utf-8"))["starts"]
         if isinstance(starts, list) and all(isinstance(start, dict) for start in starts):
             return starts

@@ -18,8 +18,6 @@ Item = TypeVar("Item")
 _STEP = re.compile(r"step-(\d+)")
 GRID = "grid.png"
 """Image that shows all images of its folder."""
-SCORED = ("source", "reference", "translation")
-"""Columns of a table of translations, which gets a column of chrF."""
 
 
 @dataclass(frozen=True)
@@ -137,25 +135,11 @@ def read_picture(path: Path) -> Picture:
 def read_table(path: Path) -> Table:
     """Read a CSV file; rows of another length than the header are left out.
 
-    Translations with references get a column chrF where they have none. Raises UserError for a file
-    that is not a table.
+    Raises UserError for a file that is not a table.
     """
     try:
         with path.open(encoding="utf-8", newline="") as file:
             columns, *rows = csv.reader(file)
     except (OSError, UnicodeDecodeError, ValueError, csv.Error) as error:
         raise UserError(f"{path} is not a table that can be shown ({error})") from error
-    rows = [row for row in rows if len(row) == len(columns)]
-    if set(SCORED) <= set(columns) and "chrF" not in columns:
-        reference, translation = columns.index("reference"), columns.index("translation")
-        scores = [sentence_chrf(row[translation], row[reference]) for row in rows]
-        columns = [*columns, "chrF"]
-        rows = [[*row, f"{score:.0f}"] for row, score in zip(rows, scores, strict=True)]
-    return Table(path.stem, columns, rows)
-
-
-def sentence_chrf(translation: str, reference: str) -> float:
-    """Return chrF of one sentence, 0 to 100 (Popovic 2015, as sacreBLEU computes it)."""
-    from sacrebleu.metrics.chrf import CHRF
-
-    return float(CHRF().sentence_score(translation, [reference]).score)
+    return Table(path.stem, columns, [row for row in rows if len(row) == len(columns)])
