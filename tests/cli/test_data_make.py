@@ -43,7 +43,7 @@ def test_what_is_wrong_is_one_sentence(refused, cli, tmp_path: Path) -> None:
     refused(*make, "--min_digits", 11, says=["max_digits is 10", "min_digits 11"])
     (tmp_path / "digits").mkdir()  # an empty folder is replaced
     cli(*make, *SMALL)
-    refused(*make, says=["exists already", "--out"])
+    refused(*make, says=["already holds", "--out"])
     refused(*make[:-1], tmp_path / "digits/recipe.json/x", says=["is a file"])
 
 

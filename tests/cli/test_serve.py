@@ -26,9 +26,9 @@ from packaging.utils import canonicalize_name
 
 import triptych
 from triptych import pretrained
+from triptych.domains.options import short_names
 from triptych.tools.export import ctranslate2
 from triptych.tools.export.original import open_original
-from triptych.tools.serve import model_names
 
 pytest.importorskip("fastapi", reason="FastAPI is not installed (extra serve)")
 START = "import sys\n{first}from triptych.cli.main import main\nsys.exit(main(sys.argv[1:]))"
@@ -118,7 +118,7 @@ def test_a_model_that_nothing_serves_and_a_foreign_folder(
 
 def test_models_are_called_by_the_shortest_name_that_differs() -> None:
     names = ["runs/a/checkpoints/best.ckpt", "pretrained:mnist", "x/b.ckpt", "y/b.ckpt"]
-    assert list(model_names(names).values()) == ["a", "mnist", "x/b.ckpt", "y/b.ckpt"]
+    assert list(short_names(names).values()) == ["a", "mnist", "x/b.ckpt", "y/b.ckpt"]
 
 
 @pytest.mark.slow

@@ -62,7 +62,7 @@ def test_packed_data_give_the_same_batches(name: str, tmp_path: Path) -> None:
             assert all(map(torch.equal, tensors(one), tensors(two)))
     if name == "translation":
         assert packed_task.generated_pairs == task.generated_pairs
-    with pytest.raises(UserError, match="not empty"):
+    with pytest.raises(UserError, match="already holds"):
         domain.pack(config, str(tmp_path / "pack"))
     assert (tmp_path / "pack" / DESCRIPTION).exists()
 

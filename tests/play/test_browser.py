@@ -300,7 +300,7 @@ def test_half_a_drawing_is_completed(page: Any) -> None:
     assert same[1] > 10
 
 
-def test_a_sentence_is_translated_and_sampling_can_be_chosen(page: Any) -> None:
+def test_a_sentence_is_translated(page: Any) -> None:
     tab(page, "Translation")
     text = page.get_by_label("Sentence, en to de")
     text.fill("A man plays the guitar.")
@@ -308,12 +308,6 @@ def test_a_sentence_is_translated_and_sampling_can_be_chosen(page: Any) -> None:
     page.get_by_role("cell", name="Ein Mann spielt Gitarre.").first.wait_for()
     assert page.get_by_role("row").count() == 5
     page.locator("img").first.wait_for()
-    page.get_by_text("Sample translations").click()
-    number(page, "Number of translations", 3)
-    button(page, "Sample").click()
-    page.get_by_role("columnheader", name="sample", exact=True).wait_for()
-    page.get_by_role("row").nth(4).wait_for(state="detached")  # the rows follow the header
-    assert page.get_by_role("row").count() == 4
 
 
 def test_a_mistake_is_a_sentence_and_stop_ends_the_work(page: Any) -> None:

@@ -12,7 +12,6 @@ from tiny_models import image_model, language_model, music_model, translator
 from triptych.errors import UserError
 from triptych.tools.export.original import Original
 from triptych.tools.play import page_of
-from triptych.tools.play.app import tab_titles
 from triptych.types import Progress
 
 
@@ -55,24 +54,3 @@ def test_the_end_of_the_server_ends_work_that_still_waits() -> None:
             answer(request, gradio.Progress())
     finally:
         parts.Work.server_ends.clear()
-
-
-def test_titles_of_tabs_differ_and_are_as_short_as_that_allows() -> None:
-    domains = {
-        "runs/image/a/checkpoints/best.ckpt": "image",
-        "runs/image/b/checkpoints/best.ckpt": "image",
-        "pretrained:mnist": "image",
-        "runs/b/checkpoints/last.ckpt": "music",
-        "runs/c/checkpoints/best.ckpt": "translation",
-        "runs/c/checkpoints/last.ckpt": "translation",
-        "exports/c.v2": "translation",
-    }
-    assert list(tab_titles(domains).values()) == [
-        "Image: a",
-        "Image: b",
-        "Image: mnist",
-        "Music",
-        "Translation: runs/c/checkpoints/best.ckpt",
-        "Translation: runs/c/checkpoints/last.ckpt",
-        "Translation: c.v2",
-    ]

@@ -1,7 +1,8 @@
 """Options that the commands of all domains share; a domain's own option classes extend these."""
 
 import inspect
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -287,3 +288,9 @@ def short_name(checkpoint: str) -> str:
     if path.parent.name == "checkpoints":
         return path.parent.parent.name
     return path.name.removesuffix(".ckpt")
+
+
+def short_names(checkpoints: Sequence[str]) -> dict[str, str]:
+    """Return the name of each model by its checkpoint: a short one, all of it where two agree."""
+    counts = Counter(map(short_name, set(checkpoints)))
+    return {c: short if counts[short := short_name(c)] == 1 else c for c in checkpoints}

@@ -32,6 +32,14 @@ from triptych.training.engine.devices import device_of, scoring
 if TYPE_CHECKING:  # loaded only where something is drawn
     from matplotlib.axes import Axes
 
+EXAMPLES = {
+    "en": "A man plays the guitar.",
+    "de": "Ein Mann spielt Gitarre.",
+    "fr": "Un homme joue de la guitare.",
+    "ko": "저는 학생입니다.",
+    "zh": "機器學習",
+}
+"""Example sentences by language (ISO 639-1)."""
 SPACE = "·"
 """Visible character for a space in a piece."""
 END_NAME = "<end>"

@@ -4,7 +4,6 @@ A domain names the module of its page, which has what the page computes, its lay
 named `PAGE`. `parts` has what the pages share, and `app` the server.
 """
 
-import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from triptych import domains, pretrained
 from triptych.domains.base import TrainedModel
 from triptych.domains.options import PluginOptions, argument
 from triptych.errors import UserError, library
+from triptych.types import PositiveInt
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Play(PluginOptions):
     checkpoint: list[str] | None = None
     device: str = "auto"
     """auto (a GPU where there is one), cpu or cuda."""
-    port: int | None = None
+    port: PositiveInt | None = None
     """Port of the server; null for the first free one from 7860 on."""
     no_browser: bool = False
 
@@ -69,8 +69,6 @@ class Play(PluginOptions):
         return self.checkpoint or [f"{pretrained.PREFIX}{name}" for name in pretrained.names()]
 
     def run(self) -> None:
-        if self.port is not None:
-            check_port(self.port)
         library("gradio", "play", "play")
         names = self.checkpoints()
         if not names:
@@ -91,15 +89,3 @@ class Play(PluginOptions):
         if self.checkpoint is None:  # models of a domain stand side by side
             models = dict(sorted(models.items(), key=lambda item: item[1].domain))
         serve(models, port=self.port, browser=not self.no_browser)
-
-
-def check_port(port: int) -> None:
-    """Raise UserError for a port outside of the usual range, or that another program uses."""
-    if not 1024 <= port <= 65535:
-        raise UserError(f"--port must be from 1024 to 65535, got {port}")
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise UserError(f"port {port} is taken; choose another one with --port") from error

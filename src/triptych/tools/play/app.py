@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from triptych.domains.base import TrainedModel
-from triptych.domains.options import short_name
+from triptych.domains.options import short_names
 from triptych.errors import UserError
 from triptych.tools.play import page_of
 from triptych.tools.report.page import PLAYER, STYLES, template_text
@@ -58,39 +58,23 @@ def build(models: dict[str, TrainedModel]) -> Any:
 
     from triptych.tools.play.parts import stop_work
 
-    titles = tab_titles({name: model.domain for name, model in models.items()})
+    names = short_names(list(models))
+    counts = Counter(model.domain for model in models.values())
     with gr.Blocks(title=TITLE, analytics_enabled=False) as blocks, gr.Tabs():
         for number, (name, model) in enumerate(models.items()):
-            with gr.Tab(titles[name], id=number):
+            more = f": {names[name]}" if counts[model.domain] > 1 else ""
+            with gr.Tab(f"{model.domain.capitalize()}{more}", id=number):
                 gr.Markdown(f"Model: `{name}`")
                 page_of(model, name).layout(model, f"{model.domain}-{number}")
         blocks.unload(stop_work)
     return blocks
 
 
-def tab_titles(domains: dict[str, str]) -> dict[str, str]:
-    """Return the title of each tab, by the name of its checkpoint; no two are equal.
-
-    domains: by the name of the checkpoint. A title is the domain, with as much of the name as tells
-    the models of a domain apart: that of the run or of the file, or else all of it.
-    """
-    titles = {name: domain.capitalize() for name, domain in domains.items()}
-    for longer in (short_name, str):
-        for name in _repeated(titles):
-            titles[name] = f"{domains[name].capitalize()}: {longer(name)}"
-    return titles
-
-
-def _repeated(titles: dict[str, str]) -> list[str]:
-    counts = Counter(titles.values())
-    return [name for name, title in titles.items() if counts[title] > 1]
-
-
 def serve(models: dict[str, TrainedModel], *, port: int | None, browser: bool) -> None:
     """Serve the pages until Ctrl-C; print the address.
 
     port: None for the first free one from gradio's default on. browser: open the user's browser.
-    Raises UserError for a port that is taken.
+    Raises UserError for a port that cannot be used.
     """
     with tempfile.TemporaryDirectory(prefix="triptych-play-") as uploads:
         # gradio reads these variables. Nothing is sent to its makers, nor to the hub that it knows.
@@ -131,9 +115,9 @@ def serve(models: dict[str, TrainedModel], *, port: int | None, browser: bool) -
                 theme=gr.themes.Default(font=("system-ui", "sans-serif"), font_mono="monospace"),
                 head=head(),
             )
-        except OSError as error:
-            taken = "no port from 7860 on is free" if port is None else f"port {port} is taken"
-            raise UserError(f"{taken} on {HOST}; choose another one with --port") from error
+        except (OSError, OverflowError) as error:
+            why = "no port from 7860 on is free" if port is None else f"port {port} cannot be used"
+            raise UserError(f"{why} on {HOST}; choose another one with --port") from error
         print(f"{address} (Ctrl-C ends the server)", flush=True)
         try:
             threading.Event().wait()

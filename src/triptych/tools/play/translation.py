@@ -1,15 +1,14 @@
-"""Page of a translation model: hypotheses with scores, attention weights, and samples."""
+"""Page of a translation model: hypotheses with scores, and attention weights."""
 
 import io
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import gradio as gr
 from PIL import Image
 
 from triptych.domains.translation.domain import SearchOptions
 from triptych.domains.translation.inference import TranslationModel
-from triptych.domains.translation.render import draw, sentence_attention
+from triptych.domains.translation.render import EXAMPLES, draw, sentence_attention
 from triptych.errors import UserError
 from triptych.tools.play import Page
 from triptych.tools.play.parts import (
@@ -17,9 +16,6 @@ from triptych.tools.play.parts import (
     result_image,
     result_table,
     run_button,
-    sampling,
-    sampling_fields,
-    stop_button,
     table,
     within,
 )
@@ -27,25 +23,8 @@ from triptych.tools.play.parts import (
 MAX_CHARACTERS = 5_000
 """Longest text, in characters."""
 MAX_BEAM = 12
-EXAMPLES = {
-    "en": "A man plays the guitar.",
-    "de": "Ein Mann spielt Gitarre.",
-    "fr": "Un homme joue de la guitare.",
-    "ko": "저는 학생입니다.",
-    "zh": "我是学生。",
-}
-"""Sentences by their language."""
 CAPTION = "Translations"
 COLUMNS = ["rank", "translation", "score", "log p in nats"]
-
-
-class Translated(NamedTuple):
-    """Translations of a sentence, best first."""
-
-    columns: list[str]
-    rows: list[list[str]]
-    attention: bytes | None = None
-    """PNG of the cross-attention of the best one, where it was searched."""
 
 
 def example(model: TranslationModel) -> str:
@@ -58,8 +37,8 @@ def example(model: TranslationModel) -> str:
 
 def search(
     model: TranslationModel, text: str, beam: Any, length_penalty: str, layer: Any, head: Any
-) -> Translated:
-    """Return all hypotheses of beam search, and the attention weights of the best one.
+) -> tuple[list[list[str]], bytes]:
+    """Return a row for each hypothesis of beam search, and a PNG of the attention of the best one.
 
     layer, head: from 1; 0 for the last layer and for the mean of all heads. Raises UserError for a
     text that is empty or too long and for settings that the model does not have.
@@ -82,16 +61,7 @@ def search(
         layer=layer or None,
         head=head or None,
     )
-    return Translated(COLUMNS, rows, draw(attended, encoder=False)[""])
-
-
-def sample(model: TranslationModel, text: str, *fields: Any) -> Translated:
-    """Return sampled translations; raises UserError as `search`. fields: see `sampling`."""
-    line = checked_line(model, text)
-    options = sampling(*fields)
-    texts = model.translate([line] * options.pop("count"), sample=True, **options)
-    rows = [[str(number), str(one)] for number, one in enumerate(texts, start=1)]
-    return Translated(["sample", "translation"], rows)
+    return rows, draw(attended, encoder=False)[""]
 
 
 def checked_line(model: TranslationModel, text: str) -> str:
@@ -111,15 +81,9 @@ def layout(model: TranslationModel, key: str) -> None:
     what = "Document" if settings.summaries else "Sentence"
     languages = f"{' or '.join(settings.source_languages)} to {settings.target_language}"
 
-    def shown(function: Callable[..., Translated]) -> Callable[..., tuple[str, Any]]:
-        """Return a function of the form's values that returns the table and the picture."""
-
-        def answer(*values: Any) -> tuple[str, Any]:
-            columns, rows, png = function(model, *values[:-1])  # without the progress
-            picture = None if png is None else Image.open(io.BytesIO(png))
-            return table(CAPTION, columns, rows), picture
-
-        return answer
+    def translate(*values: Any) -> tuple[str, Any]:
+        rows, png = search(model, *values[:-1])  # without the progress
+        return table(CAPTION, COLUMNS, rows), Image.open(io.BytesIO(png))
 
     # The results stand right of the fields, which name them.
     results = result_table(CAPTION, COLUMNS, render=False)
@@ -135,11 +99,7 @@ def layout(model: TranslationModel, key: str) -> None:
                 elem_id=f"{key}-text",
             )
             inputs, outputs = [text, *_search_fields(model)], [results, picture]
-            run_button("Translate", shown(search), inputs, outputs, primary=True, enter=text)
-            with gr.Accordion("Sample translations instead of searching the best", open=False):
-                fields = sampling_fields(count=4, what="translations")
-                run_button("Sample", shown(sample), [text, *fields], outputs)
-                stop_button()
+            run_button("Translate", translate, inputs, outputs, primary=True, enter=text)
         with gr.Column():
             results.render()
             picture.render()

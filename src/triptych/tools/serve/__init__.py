@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections import Counter
 from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from triptych import domains
-from triptych.domains.options import PluginOptions, argument, short_name
+from triptych.domains.options import PluginOptions, argument, short_names
 from triptych.errors import UserError, library
 from triptych.tools.serve.translation import is_export, open_export
 from triptych.types import Dtype, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
@@ -85,7 +84,7 @@ class Serve(PluginOptions):
             device_named(self.device)  # a wrong device is refused before a file is read
         with self.listener() as listener:
             print(f"opening {', '.join(self.checkpoint)}", file=sys.stderr)
-            names = model_names(self.checkpoint)
+            names = short_names(self.checkpoint)
             serve({names[each]: self.open(each) for each in self.checkpoint}, self, listener)
 
     def open(self, checkpoint: str) -> tuple[str, Translator | Sampler]:
@@ -121,9 +120,3 @@ class Serve(PluginOptions):
                 "with --host and --port"
             ) from error
         return listener
-
-
-def model_names(checkpoints: list[str]) -> dict[str, str]:
-    """Return the name of each model by its checkpoint: a short one, all of it where two agree."""
-    counts = Counter(map(short_name, set(checkpoints)))
-    return {c: short if counts[short := short_name(c)] == 1 else c for c in checkpoints}

@@ -14,7 +14,12 @@ from triptych.core.models.base import Condition
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.domains.options import check_layer_and_head
 from triptych.domains.translation.model import END, START
-from triptych.domains.translation.render import SentenceAttention, pieces, sentence_attention
+from triptych.domains.translation.render import (
+    EXAMPLES,
+    SentenceAttention,
+    pieces,
+    sentence_attention,
+)
 from triptych.domains.translation.search import FORBIDDEN
 from triptych.errors import UserError
 from triptych.files.drawing import BLUE, GREY, RED, new_figure
@@ -29,14 +34,6 @@ if TYPE_CHECKING:
 
 CANDIDATES = 5
 """Candidates for the next token that are shown."""
-EXAMPLES = {
-    "en": "A man plays the guitar.",
-    "de": "Ein Mann spielt Gitarre.",
-    "fr": "Un homme joue de la guitare.",
-    "ko": "저는 학생입니다.",
-    "zh": "機器學習",
-}
-"""Example sentences by language (ISO 639-1)."""
 
 
 class Sentence(NamedTuple):
