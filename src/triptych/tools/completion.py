@@ -14,10 +14,6 @@ from triptych import domains, pretrained
 from triptych.config.messages import class_in, is_part, subclass_paths, typed_actions
 from triptych.tools import configs
 
-FILES = ("data", "out", "json", "given", "complete", "mask", "upscale", "melody", "primer")
-"""Options that name a file or a folder, besides those that end in one of PATH_ENDINGS."""
-PATH_ENDINGS = ("directory", "file", "files", "packed", "init_from", "word_vectors")
-
 
 def command_line(
     commands: Mapping[str, Any], parser_of: Callable[..., argparse.ArgumentParser]
@@ -62,7 +58,6 @@ def _with_values(
         if action.help not in (None, argparse.SUPPRESS):
             short = " ".join(str(action.help).split()).partition(". ")[0]
             action.help = short.replace("%%", "%").replace("%", "%%")
-        name = action.dest.rpartition(".")[2]
         complete: Any = None
         if action.dest == "config":
             complete = _names(f"config_{domain}", configs.find_all(domain))
@@ -73,8 +68,7 @@ def _with_values(
             action.choices = names
         elif action.nargs != 0 and not action.choices:
             action.choices = _values(hint) or None
-            is_path = name in FILES or name.endswith(PATH_ENDINGS) or not action.option_strings
-            complete = shtab.FILE if is_path and not action.choices else None
+            complete = None if action.choices else shtab.FILE
         if complete is not None:
             action.complete = complete  # type: ignore[attr-defined]
     return parser
