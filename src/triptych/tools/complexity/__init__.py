@@ -1,4 +1,4 @@
-"""What layers and models cost: parameters, operations, paths and memory, computed and measured."""
+"""What layers and models cost: parameters, operations, paths and memory."""
 
 from dataclasses import dataclass
 
@@ -23,10 +23,8 @@ class CostOptions(CommandOptions):
     """Largest number of positions that a query of local attention reads (r)."""
     kernel: IntAboveOne = 3
     """Width of the convolution (k)."""
-    measure: bool = False
-    """Time all layers over lengths from 128 to 4,096 on this machine."""
     out: str | None = None
-    """New folder for the table as JSON and the plot over the lengths."""
+    """New folder for the table as JSON and the plot, over lengths from 128 to 4,096."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -4,8 +4,9 @@ All layers are causal, map [B, L, D] to [B, L, D] and are the ones that models o
 or their equals in torch.nn.
 """
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -19,34 +20,54 @@ from triptych.core.state import ForwardContext
 from triptych.training.engine.speed import attention_flops
 
 
-class LayerKind(ABC):
-    """A kind of layer of a given width."""
+@dataclass(frozen=True)
+class LayerKind:
+    """A layer and what it costs; its weights do not matter."""
 
+    layer: nn.Module
     width: int
     """Features of an input and of an output."""
-    order: str
+    flops: Callable[[int], int]
+    """Operations of the forward pass over one sequence of so many positions."""
+    longest_path: Callable[[int], int]
+    """Layers, or steps of a recurrent layer, between the first of so many inputs and the last
+    output."""
+    order: str = ""
     """Operations by length n and width d, as in table 1; empty for none."""
+    one_by_one: bool = False
+    """Whether the operations of a position wait for those of the position before."""
 
-    def run(self, layer: nn.Module, x: Tensor) -> Tensor:
-        """Return the output of a layer that `build` returned: x [B, L, D] -> [B, L, D]."""
-        y: Tensor = layer(x)
-        return y
+    def run(self, x: Tensor) -> Tensor:
+        """Return the output of the layer: x [B, L, D] -> [B, L, D]."""
+        if isinstance(self.layer, MultiHeadAttention):
+            tokens = torch.zeros(x.shape[:2], dtype=torch.int64, device=x.device)  # [B, L]
+            context = ForwardContext(token_ids=tokens if self.layer.uses_token_ids else None)
+            attended: Tensor = self.layer(x, context)
+            return attended
+        y = self.layer(x)
+        output: Tensor = y[0] if self.one_by_one else y  # a recurrent layer returns its state too
+        return output
 
-    @abstractmethod
-    def build(self) -> nn.Module:
-        """Return a layer of this kind; its weights do not matter."""
 
-    @abstractmethod
-    def flops(self, length: int) -> int:
-        """Operations of the forward pass over one sequence of `length` positions."""
+def attention(layer: MultiHeadAttention, order: str = "") -> LayerKind:
+    """Return self-attention under the mask pattern of a layer.
 
-    @abstractmethod
-    def longest_path(self, length: int) -> int:
-        """Layers, or steps of a recurrent layer, between the first input and the last output."""
+    The operations are those of the projections and of the visible pairs; those of a relative bias
+    and of the compression of keys are left out.
+    """
+    width = layer.n_heads * layer.d_head
 
-    def sequential_operations(self, length: int) -> int:
-        """Operations of the forward pass that wait for one another, a layer's own depth aside."""
-        return 1
+    def flops(length: int) -> int:
+        return 8 * length * width**2 + attention_flops(layer, length)
+
+    return LayerKind(layer, width, flops, partial(path_length, layer.mask_pattern), order)
+
+
+def recurrent(cell: CellKind, width: int) -> LayerKind:
+    """Return one recurrent layer of torch.nn, whose state has the width of the input."""
+    layer = recurrent_layers(cell, width, width, 1, 0.0)
+    steps = int  # as many as positions
+    return LayerKind(layer, width, partial(recurrent_flops, layer), steps, "n d^2", one_by_one=True)
 
 
 def recurrent_flops(layer: nn.RNNBase, n_positions: int) -> int:
@@ -55,58 +76,14 @@ def recurrent_flops(layer: nn.RNNBase, n_positions: int) -> int:
     return 2 * n_positions * sum(matrix.numel() for matrix in matrices)
 
 
-@dataclass(frozen=True)
-class Attention(LayerKind):
-    """Self-attention under a mask pattern.
+def convolution(width: int, kernel: int) -> LayerKind:
+    """Return a causal convolution with a contiguous kernel of at least 2 positions."""
 
-    The operations are those of the projections and of the visible pairs; those of a relative bias
-    and of the compression of keys are left out.
-    """
+    def longest_path(length: int) -> int:
+        return max(1, -(-(length - 1) // (kernel - 1)))
 
-    width: int
-    layer: MultiHeadAttention
-    order: str = ""
-
-    def build(self) -> nn.Module:
-        return self.layer
-
-    def run(self, layer: nn.Module, x: Tensor) -> Tensor:
-        tokens = torch.zeros(x.shape[:2], dtype=torch.int64, device=x.device)  # [B, L]
-        y: Tensor = layer(
-            x, ForwardContext(token_ids=tokens if self.layer.uses_token_ids else None)
-        )
-        return y
-
-    def flops(self, length: int) -> int:
-        return 8 * length * self.width**2 + attention_flops(self.layer, length)
-
-    def longest_path(self, length: int) -> int:
-        return path_length(self.layer.mask_pattern, length)
-
-
-@dataclass(frozen=True)
-class Recurrent(LayerKind):
-    """One recurrent layer of torch.nn, whose state has the width of the input."""
-
-    cell: CellKind
-    width: int
-    order: str = "n d^2"
-
-    def build(self) -> nn.RNNBase:
-        return recurrent_layers(self.cell, self.width, self.width, 1, 0.0)
-
-    def run(self, layer: nn.Module, x: Tensor) -> Tensor:
-        states: Tensor = layer(x)[0]  # [B, L, D]
-        return states
-
-    def flops(self, length: int) -> int:
-        return recurrent_flops(self.build(), length)
-
-    def sequential_operations(self, length: int) -> int:
-        return length
-
-    def longest_path(self, length: int) -> int:
-        return length
+    layer = CausalConvolution(width, kernel)
+    return LayerKind(layer, width, lambda n: 2 * kernel * n * width**2, longest_path, "k n d^2")
 
 
 class CausalConvolution(nn.Module):
@@ -121,26 +98,6 @@ class CausalConvolution(nn.Module):
         padded = nn.functional.pad(x.mT, (self.kernel - 1, 0))  # [B, D, L + kernel - 1]
         y: Tensor = self.convolution(padded)  # [B, D, L]
         return y.mT  # [B, L, D]
-
-
-@dataclass(frozen=True)
-class Convolution(LayerKind):
-    """Causal convolution with a contiguous kernel."""
-
-    width: int
-    kernel: int
-    order: str = "k n d^2"
-
-    def build(self) -> nn.Module:
-        return CausalConvolution(self.width, self.kernel)
-
-    def flops(self, length: int) -> int:
-        return 2 * self.kernel * length * self.width**2
-
-    def longest_path(self, length: int) -> int:
-        if self.kernel == 1:
-            return 1 if length == 1 else UNREACHABLE
-        return max(1, -(-(length - 1) // (self.kernel - 1)))
 
 
 UNREACHABLE = 2**31
@@ -162,11 +119,11 @@ def layer_kinds(
         for variant in (Full(), local)
     )
     return {
-        "self-attention": Attention(width, full, "n^2 d"),
-        f"local attention, r {window}": Attention(width, restricted, "r n d"),
-        "LSTM": Recurrent("lstm", width),
-        "GRU": Recurrent("gru", width),
-        f"convolution, k {kernel}": Convolution(width, kernel),
+        "self-attention": attention(full, "n^2 d"),
+        f"local attention, r {window}": attention(restricted, "r n d"),
+        "LSTM": recurrent("lstm", width),
+        "GRU": recurrent("gru", width),
+        f"convolution, k {kernel}": convolution(width, kernel),
     }
 
 

@@ -1,9 +1,7 @@
-"""Costs that are measured, of a layer and of a whole model: operations, kept tensors, time."""
+"""Costs that are measured, of a layer and of a whole model: operations and kept tensors."""
 
 from __future__ import annotations
 
-import statistics
-import timeit
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.transformer import Block
 from triptych.errors import UserError
-from triptych.tools.complexity.layers import Attention, recurrent_flops
+from triptych.tools.complexity.layers import LayerKind, attention, recurrent_flops
 from triptych.training.engine.module import TrainingModule
 
 
@@ -106,11 +104,6 @@ def kept_bytes(module: nn.Module, forward: Callable[[], object]) -> int:
     return kept.n_bytes
 
 
-def seconds(forward: Callable[[], object], *, repeats: int) -> float:
-    """Median time of a call on the CPU, after one that is not counted."""
-    return statistics.median(timeit.repeat(forward, number=1, repeat=repeats + 1)[1:])
-
-
 @dataclass(frozen=True)
 class ModelCost:
     """Cost of a model on one batch."""
@@ -170,13 +163,13 @@ def width_and_heads(model: nn.Module) -> tuple[int, int]:
     )
 
 
-def own_layers(model: nn.Module) -> dict[str, Attention]:
+def own_layers(model: nn.Module) -> dict[str, LayerKind]:
     """One self-attention layer of each variant of the model, by the names of the variants."""
-    layers: dict[str, Attention] = {}
+    layers: dict[str, LayerKind] = {}
     for block in model.modules():
         if isinstance(block, Block):
             layer = block.attention
             direction = "" if layer.mask_pattern.causal else ", both directions"
             name = f"{type(block.variant).__name__}{direction}"
-            layers.setdefault(name, Attention(layer.n_heads * layer.d_head, layer))
+            layers.setdefault(name, attention(layer))
     return layers

@@ -1,6 +1,6 @@
 """The costs of a model, and the table of costs of layers, as text and as a plot."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,20 +15,16 @@ from triptych.tools.complexity.measure import (
     kept_bytes,
     model_cost,
     own_layers,
-    seconds,
     width_and_heads,
 )
 from triptych.training.engine.module import TrainingModule
 from triptych.types import Progress
 
-REPEATS = 5
-"""Timed calls, of which the median counts."""
 HEADINGS = ("layer", "order", "length", "parameters", "FLOPs", "sequential", "path", "kept MiB")
-TIMES = ("forward ms", "training ms", "ratio")
 PANELS = (
     ("flops", "operations of the forward pass"),
     ("kept_bytes", "bytes kept for the backward pass"),
-    ("training_seconds", "seconds of forward and backward pass"),
+    ("longest_path", "layers or steps from the first to the last position"),
 )
 """Fields of a row that are plotted, and their titles."""
 LENGTHS = (128, 256, 512, 1024, 2048, 4096)
@@ -50,9 +46,6 @@ class Row(NamedTuple):
     """None where the last position never depends on the first."""
     kept_bytes: int
     """Activations kept for the backward pass, float32."""
-    forward_seconds: float | None = None
-    training_seconds: float | None = None
-    """Forward and backward pass."""
 
 
 def costs(
@@ -62,12 +55,12 @@ def costs(
     cost = model_cost(task, batch)
     width, n_heads = width_and_heads(task)
     length = options.length or cost.length
-    lengths = LENGTHS if options.measure or options.out else (length,)
+    lengths = LENGTHS if options.out else (length,)
     kinds = layer_kinds(
         width, n_heads, window=options.window, kernel=options.kernel, length=max(lengths)
     )
-    rows = table(kinds, lengths, timed=options.measure, progress=progress)
-    own = table(own_layers(task), (cost.length,), timed=options.measure)
+    rows = table(kinds, lengths, progress)
+    own = table(own_layers(task), (cost.length,))
     parts = [
         model_text(cost),
         f"one layer of width {width}, {n_heads} heads, one sequence:",
@@ -79,46 +72,32 @@ def costs(
 
 
 def table(
-    kinds: Mapping[str, LayerKind],
-    lengths: Sequence[int],
-    *,
-    timed: bool = False,
-    progress: Progress | None = None,
+    kinds: Mapping[str, LayerKind], lengths: Sequence[int], progress: Progress | None = None
 ) -> list[Row]:
     """The costs of each kind at each length, on random inputs of batch size 1, on the CPU.
 
-    timed: measure the time of the forward pass and of a training step too.
     progress: called with (rows made, rows).
     """
     rows = []
     for name, kind in kinds.items():
-        layer = kind.build()
         for length in lengths:
             x = torch.randn(1, length, kind.width, requires_grad=True)
-            forward = partial(kind.run, layer, x)
-            step = partial(_train, forward)
             path = kind.longest_path(length)
             rows.append(
                 Row(
                     name,
                     kind.order,
                     length,
-                    sum(parameter.numel() for parameter in layer.parameters()),
+                    sum(parameter.numel() for parameter in kind.layer.parameters()),
                     kind.flops(length),
-                    kind.sequential_operations(length),
+                    length if kind.one_by_one else 1,
                     None if path == UNREACHABLE else path,
-                    kept_bytes(layer, forward),
-                    seconds(forward, repeats=REPEATS) if timed else None,
-                    seconds(step, repeats=REPEATS) if timed else None,
+                    kept_bytes(kind.layer, partial(kind.run, x)),
                 )
             )
             if progress is not None:
                 progress(len(rows), len(kinds) * len(lengths))
     return rows
-
-
-def _train(forward: Callable[[], torch.Tensor]) -> None:
-    forward().sum().backward()
 
 
 def model_text(cost: ModelCost) -> str:
@@ -135,11 +114,9 @@ def model_text(cost: ModelCost) -> str:
 
 def as_text(rows: Sequence[Row]) -> str:
     """Return the table of layers as lines of aligned columns."""
-    timed = any(row.training_seconds is not None for row in rows)
-    first = {row.length: row for row in reversed(rows)}  # times are compared with the first layer
-    lines: list[tuple[str, ...]] = [HEADINGS + TIMES if timed else HEADINGS]
+    lines: list[tuple[str, ...]] = [HEADINGS]
     for row in rows:
-        cells: tuple[str, ...] = (
+        cells = (
             row.layer,
             f"O({row.order})" if row.order else "",
             f"{row.length:,}",
@@ -149,26 +126,17 @@ def as_text(rows: Sequence[Row]) -> str:
             "none" if row.longest_path is None else f"{row.longest_path:,}",
             f"{row.kept_bytes / 2**20:.2f}",
         )
-        if row.forward_seconds is not None and row.training_seconds is not None:
-            yardstick = first[row.length].training_seconds
-            assert yardstick is not None
-            cells += (
-                f"{1e3 * row.forward_seconds:.2f}",
-                f"{1e3 * row.training_seconds:.2f}",
-                f"{row.training_seconds / yardstick:.2f}",
-            )
         lines.append(cells)
     return "\n".join(aligned(lines, right_from=2))
 
 
 def plot(rows: Sequence[Row]) -> bytes:
     """Return costs over the length, on logarithmic axes, as PNG."""
-    panels = [(name, title) for name, title in PANELS if getattr(rows[0], name) is not None]
-    figure = new_figure(4.2 * len(panels), 3.8)
+    figure = new_figure(4.2 * len(PANELS), 3.8)
     layers = list(dict.fromkeys(row.layer for row in rows))
     lengths = sorted({row.length for row in rows})
-    for number, (name, title) in enumerate(panels):
-        axes = figure.add_subplot(1, len(panels), number + 1)
+    for number, (name, title) in enumerate(PANELS):
+        axes = figure.add_subplot(1, len(PANELS), number + 1)
         for index, layer in enumerate(layers):
             curve = [row for row in rows if row.layer == layer]
             axes.loglog(

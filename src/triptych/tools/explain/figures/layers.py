@@ -15,7 +15,7 @@ from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.layers import GELU, FeedForward, FeedForwardConfig, LayerNorm, ReLU, SwiGLU
 from triptych.core.universal import AdaptiveDepth, Halted, steps_of
 from triptych.files.drawing import BLUE, COLOURS, GREY, new_figure
-from triptych.tools.complexity.layers import Attention, Convolution, LayerKind, Recurrent
+from triptych.tools.complexity.layers import LayerKind, attention, convolution, recurrent
 from triptych.tools.explain.drawing import light_grid
 from triptych.tools.explain.figure import figure
 
@@ -174,15 +174,15 @@ def halting() -> Figure:
 def kinds(length: int) -> dict[str, LayerKind]:
     """Return a causal layer of each kind by name. length: of the sequences."""
 
-    def attention(config: AttentionConfig) -> Attention:
+    def attention_of(config: AttentionConfig) -> LayerKind:
         pattern = config.mask_pattern((length,), causal=True)
-        return Attention(WIDTH, config.build(WIDTH, HEADS, pattern))
+        return attention(config.build(WIDTH, HEADS, pattern))
 
     return {
-        "self-attention": attention(Full()),
-        "LSTM": Recurrent("lstm", WIDTH),
-        f"convolution, kernel {KERNEL}": Convolution(WIDTH, KERNEL),
-        f"local attention, blocks of {WINDOW}": attention(Local1D(block=WINDOW, memory=WINDOW)),
+        "self-attention": attention_of(Full()),
+        "LSTM": recurrent("lstm", WIDTH),
+        f"convolution, kernel {KERNEL}": convolution(WIDTH, KERNEL),
+        f"local attention, blocks of {WINDOW}": attention_of(Local1D(block=WINDOW, memory=WINDOW)),
     }
 
 
