@@ -71,7 +71,8 @@ BORDERS: dict[type, list[Example]] = {
         Example(Local2D(*setting, "raster" if (row + column) % 2 == 0 else "blocks"), shape)
         for row, shape in enumerate(IMAGES)
         for column, setting in enumerate(BLOCKS)
-    ],
+    ]
+    + [Example(Local2D(2, 3, 1, 1, wrapped=True), shape) for shape in ((5, 8), (4, 6, 3), (3, 5))],
     PitchTime: [
         Example(PitchTime(max_distance=32, n_voices=4, max_time=8, n_pitches=6), (13,)),
         # Longer than the longest distance and time.

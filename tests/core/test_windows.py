@@ -16,7 +16,9 @@ CUTS = [(6, 23, 2, 3, 8, 2, 4), (5, 7, 1, 2, 3, 3, 1), (4, 9, 2, 4, 2, 0, 5), (3
 
 def pattern_of(sizes: tuple[int, ...], order: str) -> tuple[Local2DPattern, Windows]:
     *shape, block_height, block_width, up, side = sizes
-    config = Local2D(block_height, block_width, up, side, order)  # type: ignore[arg-type]
+    wrapped = order == "wrapped"
+    order = "raster" if wrapped else order
+    config = Local2D(block_height, block_width, up, side, order, wrapped)  # type: ignore[arg-type]
     pattern = config.mask_pattern(tuple(shape), causal=True)
     assert isinstance(pattern, Local2DPattern)
     assert pattern.windows is not None
@@ -46,8 +48,15 @@ def test_windows_are_a_block_and_its_halo(sizes: tuple[int, ...], order: str) ->
                         assert (pattern.column[found[row, column]] == x).all()
 
 
-@pytest.mark.parametrize("order", ["raster", "blocks"])
-@pytest.mark.parametrize("sizes", CUTS)
+@pytest.mark.parametrize(
+    ("sizes", "order"),
+    [
+        (sizes, order)
+        for sizes in CUTS
+        for order in ("raster", "blocks", "wrapped")
+        if order != "wrapped" or sizes[-1]
+    ],
+)
 def test_windows_hold_exactly_the_visible_pairs(sizes: tuple[int, ...], order: str) -> None:
     """Over every pair of positions, each one once."""
     pattern, windows = pattern_of(sizes, order)
@@ -60,6 +69,16 @@ def test_windows_hold_exactly_the_visible_pairs(sizes: tuple[int, ...], order: s
         seen[position].index_add_(0, keys[block], windows.mask[block, place].long())
     position = torch.arange(length)
     assert torch.equal(seen, pattern.visible(position.unsqueeze(1), position).long())
+
+
+@pytest.mark.parametrize("shape", [(28, 28, 1), (9, 23, 3), (6, 10, 1)])
+def test_every_pixel_reads_the_one_above_it(shape: tuple[int, int, int]) -> None:
+    """The key that holds a value is the one after the value's position."""
+    for order, missing in (("wrapped", 0), ("raster", shape[0] - 1)):
+        pattern, _ = pattern_of((*shape, 4, 7, 2, 2), order)
+        row = shape[1] * shape[2]
+        position = torch.arange(row, shape[0] * row)
+        assert (~pattern.visible(position, position - row + 1)).sum() == missing
 
 
 def test_windows_serve_where_they_halve_the_pairs() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 import pytest
@@ -34,6 +35,14 @@ where two convolutions make blocks of keys and values."""
 
 def convolutions(layer: MultiHeadAttention) -> int:
     return 2 if isinstance(layer, CompressedAttention) else 1
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=name)
+def test_pairs_are_counted_on_the_device_of_the_tables(example: Example) -> None:
+    """A run on a GPU counts its operations so, and reads one number for it."""
+    layer = layer_of(example.config, WIDTH, HEADS, example.shape, example.causal)
+    with fake_cuda(layer), contextlib.suppress(DataDependentOutputException):
+        layer.mask_pattern.visible_pairs(length_of(example))
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=name)

@@ -116,9 +116,10 @@ class TrainedModel(ABC):
         Raises UserError for a device that this machine does not have, for a vocabulary that this
         version of Triptych does not read, and for weights of another model than the settings'.
         """
-        from triptych.training.engine.devices import device_named
+        from triptych.training.engine.devices import device_named, without_cudnn_attention
         from triptych.training.run.checkpoint import core_weights, merged_weights
 
+        without_cudnn_attention()
         header = checkpoint["triptych"]
         settings = cls.settings_class.from_header(header)
         vocabulary = cls.read_vocabulary(header["vocabulary"])

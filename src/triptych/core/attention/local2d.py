@@ -33,6 +33,17 @@ class Local2D(AttentionConfig):
     """Width of the halo to the left and to the right of the block, in pixels."""
     order: Literal["raster", "blocks"] = "raster"
     """Order of generation: `raster` row by row over the image, `blocks` block by block."""
+    wrapped: bool = False
+    """Whether the first column also stands to the right of the last one, a row higher. Its keys
+    hold the last pixel of the row above, which the pixel below that one else never sees. Raster
+    order alone; false in the paper."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.wrapped and (self.order != "raster" or self.halo_side == 0):
+            raise ValueError(
+                "wrapped is true, which needs order raster and halo_side of at least 1"
+            )
 
     def order_of(self, shape: tuple[int, ...]) -> GenerationOrder:
         if self.order == "blocks":
@@ -58,7 +69,9 @@ class Local2DPattern(MaskPattern):
         self.register_buffer("row", row, persistent=False)
         self.register_buffer("column", column, persistent=False)
         block = config.block_height, config.block_width
-        self.windows = Windows(order, self.visible, block, (config.halo_up, config.halo_side))
+        halo = config.halo_up, config.halo_side
+        self.width = order.shape[1]
+        self.windows = Windows(order, self.visible, block, halo, wrapped=config.wrapped)
 
     row: Tensor  # int64 [L], row of the pixel at each position
     column: Tensor  # int64 [L], its column
@@ -69,6 +82,9 @@ class Local2DPattern(MaskPattern):
         top = self.row[query] // height * height
         left = self.column[query] // width * width
         row, column = self.row[key], self.column[key]
+        if self.config.wrapped:
+            again = (column == 0) & (row > 0) & (left > side)  # else it is seen where it is
+            row, column = torch.where(again, row - 1, row), torch.where(again, self.width, column)
         # The rows below and the columns to the right need bounds too: raster order generates some
         # of these cells before later rows of the block.
         near = (row >= top - up) & (row < top + height)

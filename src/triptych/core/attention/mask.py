@@ -85,7 +85,8 @@ class MaskPattern(nn.Module, ABC):
 
     def visible_pairs(self, length: int) -> int:
         """Number of pairs of a query and a key that it sees in a sequence of `length` positions."""
-        return count_pairs(self.visible, length, length)
+        table = next(self.buffers(), torch.empty(0))
+        return count_pairs(self.visible, length, length, table.device)
 
     def key_span(self, first: int, stop: int, length: int) -> tuple[int, int, int, int]:
         """Bounds (a, b, c, d) of the keys that queries first..stop-1 of a sequence see.
@@ -96,10 +97,12 @@ class MaskPattern(nn.Module, ABC):
         return 0, end, end, end
 
 
-def count_pairs(visible: Rule, n_queries: int, n_keys: int) -> int:
-    """Number of pairs for which a rule of a query and a key is True."""
-    keys = torch.arange(n_keys)
-    rows = torch.arange(n_queries).unsqueeze(1).split(COUNTED_TOGETHER)
+def count_pairs(
+    visible: Rule, n_queries: int, n_keys: int, device: torch.device | None = None
+) -> int:
+    """Number of pairs for which a rule of a query and a key is True; device: of its tables."""
+    keys = torch.arange(n_keys, device=device)
+    rows = torch.arange(n_queries, device=device).unsqueeze(1).split(COUNTED_TOGETHER)
     return sum(int(visible(queries, keys).sum()) for queries in rows)
 
 
@@ -153,11 +156,18 @@ class Windows(nn.Module):
     another cell and are masked.
 
     visible: as `MaskPattern.visible`. block: height and width of a block, in pixels. halo: height
-    above the block and width to its left and right, in pixels.
+    above the block and width to its left and right, in pixels. wrapped: the first column also
+    stands to the right of the last one, a row higher, in windows that do not reach it otherwise.
     """
 
     def __init__(
-        self, order: GenerationOrder, visible: Rule, block: tuple[int, int], halo: tuple[int, int]
+        self,
+        order: GenerationOrder,
+        visible: Rule,
+        block: tuple[int, int],
+        halo: tuple[int, int],
+        *,
+        wrapped: bool = False,
     ) -> None:
         super().__init__()
         (height, width, _), (block_height, block_width) = order.shape, block
@@ -166,11 +176,19 @@ class Windows(nn.Module):
         around = (0, 0, halo_side, halo_side + right, halo_up, bottom)
         # Position of each cell, -1 outside the image.
         grid = F.pad(order.positions, around, value=-1)
-        key = _rectangles(grid, block, halo_up + block_height, block_width + 2 * halo_side)
         inner = grid[halo_up:, halo_side : halo_side + width + right]
         query = _rectangles(inner, block, block_height, block_width)  # [N, Q]
+        again = torch.zeros_like(grid, dtype=torch.bool)
+        if wrapped:
+            after = halo_up, halo_up + height - 1, halo_side + width
+            grid[after[0] : after[1], after[2]] = order.positions[1:, 0]
+            again[:, after[2]] = True
+        window = halo_up + block_height, block_width + 2 * halo_side
+        key = _rectangles(grid, block, *window)  # [N, K]
         cell = query.flatten().argsort()[-order.length :]  # after the cells outside the image
-        hidden = (key < 0).unsqueeze(1)  # [N, 1, K]
+        left = torch.arange(len(query)) % -(-width // block_width) * block_width  # [N]
+        twice = _rectangles(again, block, *window) & (left <= halo_side).unsqueeze(1)  # [N, K]
+        hidden = ((key < 0) | twice).unsqueeze(1)  # [N, 1, K]
         query, key = query.clamp(min=0), key.clamp(min=0)
         mask = visible(query.unsqueeze(2), key.unsqueeze(1)) & ~hidden  # [N, Q, K]
         self.n_blocks, self.n_pairs = len(query), mask.numel()

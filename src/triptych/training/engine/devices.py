@@ -42,6 +42,15 @@ def device_named(name: str) -> torch.device:
     return device
 
 
+def without_cudnn_attention() -> None:
+    """Let SDPA use its other kernels on CUDA, for the whole process.
+
+    PyTorch prefers cuDNN's on some GPUs, and cuDNN plans them anew for each shape: with batches of
+    many lengths most steps wait for a plan.
+    """
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
 def device_of(model: nn.Module) -> torch.device:
     """Return the device of the model's parameters; the CPU for a model without any."""
     return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))

@@ -20,6 +20,7 @@ from triptych.files.results import remove_unfinished
 from triptych.training.callbacks.checkpointing import KeepCheckpoints, StopOnSignal
 from triptych.training.callbacks.ema import WeightAverage
 from triptych.training.callbacks.progress import ShowProgress, clock, say
+from triptych.training.engine.devices import without_cudnn_attention
 from triptych.training.engine.module import TrainingModule
 from triptych.training.finetune.initial import find_start, initialize_from, start_from_vectors
 from triptych.training.lightning_fixes import Patience, quiet_lightning, start_processes
@@ -128,9 +129,9 @@ def train(
             if run.compute.tf32 and on_gpu:
                 torch.set_float32_matmul_precision("high")
                 precision = f"{precision}, float32 products in TF32"
-            if torch.are_deterministic_algorithms_enabled():  # these two have no such way
+            without_cudnn_attention()
+            if torch.are_deterministic_algorithms_enabled():  # this one has no such way
                 torch.backends.cuda.enable_mem_efficient_sdp(False)
-                torch.backends.cuda.enable_cudnn_sdp(False)
             _introduce(task, lightning, folder, precision)
             train_loader.pin_memory = validation_loader.pin_memory = on_gpu
             last = str(start.resumed[0]) if start.resumed else None

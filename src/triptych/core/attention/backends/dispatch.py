@@ -86,9 +86,11 @@ def attend_by_sdpa(
         if causal:  # SDPA takes either a mask or the causal flag
             not_after = mask.new_ones(q.shape[2], k.shape[2]).tril()  # [Q, K]
             mask, causal = mask & not_after, False  # [B, 1, Q, K]
-    return F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, is_causal=causal, dropout_p=dropout
-    )
+    y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, dropout_p=dropout)
+    if q.is_cuda and mask is not None and torch.backends.cuda.cudnn_sdp_enabled():
+        # cuDNN's kernel gives other values than zeros to a query without a visible key.
+        y = y.masked_fill(~mask.any(-1, keepdim=True), 0.0)
+    return y
 
 
 def attend_in_windows(
