@@ -31,8 +31,8 @@ BELOW = {
 }  # fmt: skip
 """Package -> packages that it may import, besides the leaves and itself."""
 TOOLS_BELOW = {
-    "compare": {"configs", "report"}, "completion": {"configs"}, "explain": {"complexity"},
-    "new_run": {"configs"}, "play": {"report"},
+    "compare": {"configs", "report"}, "completion": {"configs"}, "explain": {"carried"},
+    "new_run": {"configs"}, "play": {"report"}, "recipes": {"carried"},
 }  # fmt: skip
 """Tool -> tools that it builds on."""
 LIGHT = {"core": {"torch", "einops", "triptych"}, "decoding": {"torch", "einops", "triptych"}}

@@ -84,8 +84,9 @@ def test_the_wheel_carries_configs_models_and_data_of_the_package(wheel: Path) -
     names = set(zipfile.ZipFile(wheel).namelist())
     configs = {path.relative_to(ROOT).as_posix() for path in (ROOT / "configs").rglob("*.yaml")}
     assert {f"triptych/{name}" for name in configs} <= names
-    recipes = {path.name for path in (ROOT / "scripts/recipes").glob("*.py")}
-    assert {f"triptych/recipes/{name}" for name in recipes} <= names
+    for folder in ("recipes", "lectures"):
+        programs = {path.name for path in (ROOT / "scripts" / folder).glob("*.py")}
+        assert {f"triptych/{folder}/{name}" for name in programs} <= names
     for path in (ROOT / "src/triptych").rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts:
             assert path.relative_to(ROOT / "src").as_posix() in names
@@ -115,6 +116,8 @@ def test_an_installation_works_in_an_empty_folder(wheel: Path, tmp_path: Path) -
     few = ["--data.samples", "1", "--data.validation_limit", "8"]
     run(triptych, "train", "image", "--config", "digits", *small, *few)
     assert (empty / "runs/image/digits/checkpoints/best.ckpt").is_file()
+    run(triptych, "explain", "mask", "--out", "figures")
+    assert (empty / "figures/mask.png").is_file()
     run(triptych, "data", "make", "digits", "--train_size", "2000")
     run(triptych, "train", "translation", "--config", "digits-universal", *small)
     assert (empty / "runs/translation/digits-universal/checkpoints/best.ckpt").is_file()

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from lectures import translation
 from PIL import Image
 from tiny_models import image_model
 
@@ -72,7 +73,7 @@ def test_steps_have_the_probabilities_of_one_pass(english_checkpoint: Path) -> N
 
     model = triptych.load(english_checkpoint)
     sentence = translator.translated(model, SENTENCE)
-    attended, steps = translator.frames(model, SENTENCE, None)
+    attended, steps = translation.frames(model, SENTENCE, None)
     with torch.no_grad():
         logits = model.full_model(
             torch.tensor([sentence.source]), None, torch.tensor([[1, *sentence.target[:-1]]])

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
+from lectures import layers, masks, music, outputs, positions, training
 
 from triptych.tools.explain.figure import descriptions, find_figure
-from triptych.tools.explain.figures import layers, masks, music, outputs, positions, training
 
 
 @pytest.mark.parametrize("seed", [0, 5])

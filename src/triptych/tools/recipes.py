@@ -1,6 +1,6 @@
 """Recipes by name: programs that write the text files of a config, and the folder that they write.
 
-They lie in `scripts/recipes/` of the repository, which the wheel carries as `triptych/recipes/`.
+They lie in `scripts/recipes/` of the repository, which the wheel carries.
 """
 
 import argparse
@@ -15,12 +15,9 @@ from typing import Any
 import triptych
 from triptych.errors import UserError, meant
 from triptych.files.results import json_bytes, new_folder
+from triptych.tools.carried import carried
 
-_PACKAGE = Path(__file__).parents[1]
-FOLDER = _PACKAGE / "recipes"
-"""Folder of the recipes: of an installation, else of the repository."""
-if not FOLDER.is_dir():
-    FOLDER = _PACKAGE.parents[1] / "scripts/recipes"
+FOLDER = carried("recipes")
 PROVENANCE = "recipe.json"
 """File of a recipe's folder that says how it was made."""
 
@@ -40,8 +37,6 @@ def load(name: str) -> Any:
     if name not in names():
         instead = meant(name, names(), f"there are {', '.join(names())}")
         raise UserError(f"there is no recipe {name!r}; {instead}")
-    if str(FOLDER.parent) not in triptych.__path__:  # of the repository
-        triptych.__path__.append(str(FOLDER.parent))
     return import_module(f"triptych.recipes.{name}")
 
 

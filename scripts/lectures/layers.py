@@ -16,8 +16,9 @@ from triptych.core.layers import GELU, FeedForward, FeedForwardConfig, LayerNorm
 from triptych.core.universal import AdaptiveDepth, Halted, steps_of
 from triptych.files.drawing import BLUE, COLOURS, GREY, new_figure
 from triptych.tools.complexity.layers import LayerKind, attention, convolution, recurrent
-from triptych.tools.explain.drawing import light_grid
 from triptych.tools.explain.figure import figure
+
+from ._drawing import light_grid
 
 SENTENCES, POSITIONS, FEATURES = 4, 5, 6
 AT = (3, 0, 0)

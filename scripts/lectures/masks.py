@@ -18,8 +18,9 @@ from triptych.core.attention.multihead import AttentionConfig, MultiHeadAttentio
 from triptych.core.attention.relative import Relative
 from triptych.domains.pictures.render import BLOCK_LINES, outline
 from triptych.files.drawing import RED, cell_grid, new_figure
-from triptych.tools.explain.drawing import matrix
 from triptych.tools.explain.figure import figure
+
+from ._drawing import matrix
 
 LENGTH, D_MODEL = 5, 16
 """Positions and features of the layer whose mask is shown."""

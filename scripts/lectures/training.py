@@ -21,9 +21,10 @@ from triptych.domains.language.tasks.masked import MaskedTokens
 from triptych.files.drawing import BLUE, COLOURS, GREEN, GREY, RED, new_figure
 from triptych.text.tokenizer import TextTokenizer
 from triptych.text.word_piece import WordPiece
-from triptych.tools.explain.drawing import UNUSED, light_grid
 from triptych.tools.explain.figure import figure
 from triptych.training.engine.optim import Noam
+
+from ._drawing import UNUSED, light_grid
 
 CURVES = ((512, 4000), (512, 8000), (256, 4000))
 """Widths and warm-up steps of the curves; the first is the published one."""

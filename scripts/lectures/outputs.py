@@ -13,8 +13,9 @@ from triptych.core.heads import MixtureOfLogisticsHead
 from triptych.decoding.sampling import Sampling, filter_logits
 from triptych.domains.translation.metrics import score_translations
 from triptych.files.drawing import BLUE, COLOURS, new_figure
-from triptych.tools.explain.drawing import UNUSED
 from triptych.tools.explain.figure import figure
+
+from ._drawing import UNUSED
 
 LEVELS = 16
 WEIGHTS = (0.5, 0.3, 0.2)

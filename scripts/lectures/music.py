@@ -12,8 +12,9 @@ from triptych.domains.music.notes import Notes
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.music.tokenizers.key_events import SYMBOLS
 from triptych.files.drawing import BLUE, COLOURS, GREEN, GREY, RED, new_figure
-from triptych.tools.explain.drawing import UNUSED, matrix
 from triptych.tools.explain.figure import figure
+
+from ._drawing import UNUSED, matrix
 
 NOTES = ((60, 0.0, 0.5, 80), (64, 0.253, 1.0, 80), (67, 0.5, 1.0, 100))
 """Pitch, beginning and end in seconds, velocity; the second beginning lies beside the grid."""

@@ -13,8 +13,9 @@ from triptych.core.attention.relative_bias import logits_of_vectors
 from triptych.core.embeddings import embedding_table, level_table
 from triptych.core.positions import Sinusoidal, raster
 from triptych.files.drawing import BLUE, COLOURS, RED, new_figure
-from triptych.tools.explain.drawing import matrix
 from triptych.tools.explain.figure import figure
+
+from ._drawing import matrix
 
 POSITIONS, FEATURES = 50, 128
 CURVES = (0, 4, 16, 32)
