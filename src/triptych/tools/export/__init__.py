@@ -42,8 +42,8 @@ class Export(PluginOptions):
     checkpoint: str
     format: Literal["safetensors", "ctranslate2", "onnx", "hf"]
     """safetensors: any model, which Triptych opens again. ctranslate2: a translator for
-    CTranslate2. onnx: graphs of a decoding step. hf: a translator or language model for Hugging
-    Face's transformers, which Triptych opens again."""
+    CTranslate2. onnx: the graph of a decoding step of images, music or text. hf: a language
+    model for Hugging Face's transformers, which Triptych opens again."""
     out: str
     """Folder to write."""
     card: list[str] | None = None

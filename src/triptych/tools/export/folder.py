@@ -21,7 +21,6 @@ FILES = frozenset(
         "shared_vocabulary.json",
         "source_vocabulary.json",
         "target_vocabulary.json",
-        "encoder.onnx",
         "step.onnx",
         "onnx.json",
     )

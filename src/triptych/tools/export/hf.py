@@ -16,11 +16,10 @@ from torch import Tensor
 
 from triptych import pretrained
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.errors import UserError
 from triptych.files.results import json_bytes
 from triptych.text.tokenizer import TextFormat
-from triptych.tools.export.hf_layouts import Layout, decoder_layout, translator_layout
+from triptych.tools.export.hf_layouts import Layout, decoder_layout
 from triptych.tools.export.original import Original, Written, usage
 from triptych.tools.export.safetensors import check_read_back
 from triptych.tools.export.tokenizer import tokenizer_files
@@ -65,10 +64,9 @@ def write(original: Original, folder: Path) -> Written:
     (folder / "generation_config.json").write_bytes(json_bytes(layout.generation))
     for name, text in files.items():
         (folder / name).write_bytes(text)
-    kind = "translator" if isinstance(original.model.full_model, EncoderDecoder) else "decoder"
     return Written(
         weights=f"{len(weights) / 1e6:.1f} MB in float32, as {layout.architecture} has them",
-        use=usage(f"hf_{kind}", architecture=layout.architecture),
+        use=usage("hf", architecture=layout.architecture),
         checks=[
             f"All {len(state)} tensors were read back and are equal to those of the model.",
             compared(original, layout, folder),
@@ -96,13 +94,11 @@ def layout_of(original: Original) -> Layout:
     """Return the layout of a model; UserError where there is none."""
     model, settings = original.model.full_model, original.model.settings
     text = original.model.text_format()
-    if text is not None and isinstance(model, EncoderDecoder):
-        return translator_layout(model, settings.model.transformer, text, NAME)
     if text is not None and isinstance(model, DecoderOnly):
         return decoder_layout(model, settings.model.transformer, text, NAME)
     raise UserError(
         f"no architecture of transformers computes a {type(model).__name__} of the domain "
-        f"{original.domain}; expected --format safetensors or onnx"
+        f"{original.domain}; expected another --format"
     )
 
 
@@ -137,17 +133,6 @@ def compared(original: Original, layout: Layout, folder: Path) -> str:
 def largest_difference(model: Any, library: Any, tokens: Tensor) -> float:
     """Return the largest difference of a logit over all positions of sequences int64 [B, L]."""
     start = torch.full_like(tokens[:, :1], TextFormat.START)  # [B, 1]
-    if isinstance(model, EncoderDecoder):
-        source, target = tokens, tokens.flip(1)
-        padding = torch.zeros_like(source, dtype=torch.bool)
-        padding[-1, 2 * source.shape[1] // 3 :] = True
-        inputs = torch.cat([start, target[:, :-1]], dim=1)
-        ours = model(source, padding, inputs)  # [B, L, V]
-        theirs = library(
-            input_ids=source, attention_mask=(~padding).long(), decoder_input_ids=inputs
-        )
-    else:
-        ours = model(tokens)  # [B, L, V]
-        inputs = torch.cat([start, tokens[:, :-1]], dim=1)
-        theirs = library(input_ids=inputs)
+    ours = model(tokens)  # [B, L, V]
+    theirs = library(input_ids=torch.cat([start, tokens[:, :-1]], dim=1))
     return float((ours - theirs.logits).abs().max())

@@ -2,8 +2,6 @@
 
 | model | architecture |
 |---|---|
-| translator, pre-norm, LayerNorm, ReLU or GELU, added positions, all embeddings shared | Pegasus |
-| the same with post-norm | Marian |
 | language model, pre-norm, RMSNorm, SwiGLU, rotary positions, no output bias | Llama |
 | language model, pre-norm, LayerNorm, ReLU or GELU, added positions, no output bias | GPT-2 |
 
@@ -17,24 +15,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from triptych.core.layers import GELU, LayerNorm, ReLU, RMSNorm, SwiGLU
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import Learned, Rotary, Sinusoidal
 from triptych.core.transformer import TransformerConfig
 from triptych.errors import UserError
 from triptych.text.tokenizer import TextFormat
 from triptych.tools.export.parts import check_parts, embedding_weight, position_table
 from triptych.training.run.checkpoint import StoredAs
-
-MAX_POSITIONS = 1024
-"""Positions of the table of a translator's sinusoids."""
-SIDES = ("encoder", "decoder")
-FIXED_EPSILON = 1e-5
-"""Epsilon of the norms of Pegasus and Marian."""
 
 Table = Mapping[str, Sequence[str]]
 """Layer of a block of ours -> layers of the library that hold its rows in turn."""
@@ -57,20 +47,6 @@ GPT2: Table = {
     "feed_forward.fc2": ["mlp.c_proj"],
 }
 """Layers whose matrices are transposed."""
-TRANSLATOR: Table = {
-    "attention.qkv_proj": ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
-    "attention.out_proj": ["self_attn.out_proj"],
-    "attention_residual.norm": ["self_attn_layer_norm"],
-    "feed_forward.fc1": ["fc1"],
-    "feed_forward.fc2": ["fc2"],
-    "feed_forward_residual.norm": ["final_layer_norm"],
-}
-CROSS: Table = {
-    "cross.q_proj": ["encoder_attn.q_proj"],
-    "cross.kv_proj": ["encoder_attn.k_proj", "encoder_attn.v_proj"],
-    "cross.out_proj": ["encoder_attn.out_proj"],
-    "cross_residual.norm": ["encoder_attn_layer_norm"],
-}
 
 
 @dataclass(frozen=True)
@@ -87,89 +63,6 @@ class Layout:
     """Name in our model -> tensors of the file."""
     added: dict[str, Tensor]
     """Tensors that the library alone needs."""
-
-
-def translator_layout(
-    model: EncoderDecoder, config: TransformerConfig, text: TextFormat, name: str
-) -> Layout:
-    """Return the layout of a translator. name: of the format.
-
-    Raises UserError for a model that no architecture computes.
-    """
-    check_translator(model, config, name)
-    pre = config.norm_position == "pre"
-    shared = ("source_embedding.table.weight", "target_embedding.table.weight")
-    stored = dict.fromkeys((*shared, "head.logits.weight"), StoredAs(("model.shared.weight",)))
-    sizes: dict[str, Any] = {}
-    for side in SIDES:
-        n_layers = getattr(model, side).n_layers
-        ours, theirs = f"{side}.blocks", f"model.{side}.layers"
-        stored |= blocks(ours, theirs, n_layers, TRANSLATOR)
-        stored |= blocks(ours, theirs, n_layers, CROSS) if side == "decoder" else {}
-        if pre:  # a post-norm stack ends with the norm of its last layer
-            stored |= layer(f"{side}.final_norm", [f"model.{side}.layer_norm"])
-        sizes |= {
-            f"{side}_layers": n_layers,
-            f"{side}_attention_heads": config.n_heads,
-            f"{side}_ffn_dim": config.feed_forward.d_ff,
-        }
-    positions, vocabulary = MAX_POSITIONS, len(embedding_weight(model.source_embedding))
-    tables = [f"model.{side}.embed_positions.weight" for side in SIDES]
-    if isinstance(config.positions, Learned):
-        stored["positions.table.weight"] = StoredAs((tables[0],))
-        positions = len(embedding_weight(model.positions))
-    encodings = position_table(model.positions, positions)
-    ids = _ids(text) | {"decoder_start_token_id": text.START, "forced_eos_token_id": None}
-    architecture = "PegasusForConditionalGeneration" if pre else "MarianMTModel"
-    return Layout(
-        architecture,
-        config={
-            "architectures": [architecture],
-            "model_type": "pegasus" if pre else "marian",
-            "d_model": config.d_model,
-            **sizes,
-            "activation_function": type(config.feed_forward).__name__.lower(),
-            "dropout": config.dropout,
-            "attention_dropout": config.attention_dropout,
-            "activation_dropout": 0.0,
-            "vocab_size": vocabulary,
-            "decoder_vocab_size": vocabulary,
-            "max_position_embeddings": positions,
-            "scale_embedding": True,
-            "share_encoder_decoder_embeddings": True,
-            "tie_word_embeddings": True,
-            "is_encoder_decoder": True,
-            **ids,
-        },
-        generation={
-            **ids,
-            "num_beams": 5,
-            "length_penalty": 1.0,
-            "max_new_tokens": 256,
-            "bad_words_ids": [[token] for token in text.forbidden],
-        },
-        stored=stored,
-        added={**dict.fromkeys(tables, encodings), "final_logits_bias": torch.zeros(1, vocabulary)},
-    )
-
-
-def check_translator(model: EncoderDecoder, config: TransformerConfig, name: str) -> None:
-    """Raise UserError for a model that neither architecture computes. name: of the format."""
-    added = (Sinusoidal, Learned)
-    check_parts(config, name, norm=(LayerNorm,), feed_forward=(ReLU, GELU), positions=added)
-    table = embedding_weight(model.source_embedding)
-    head: Any = model.head
-    others = embedding_weight(model.target_embedding), head.logits.weight
-    if any(other.data_ptr() != table.data_ptr() for other in others):
-        raise UserError(
-            f"{name} cannot represent model.share_embeddings other than all; expected "
-            "--format safetensors"
-        )
-    if config.norm.epsilon != FIXED_EPSILON:
-        raise UserError(
-            f"{name} cannot represent model.transformer.norm.epsilon {config.norm.epsilon}; "
-            f"expected {FIXED_EPSILON}, or --format safetensors"
-        )
 
 
 def decoder_layout(
@@ -226,7 +119,7 @@ def _llama(model: DecoderOnly, config: TransformerConfig, text: TextFormat, name
     assert isinstance(config.positions, Rotary)
     n_layers, base = model.decoder.n_layers, config.positions.base
     ours, theirs = "decoder.blocks", "model.layers"
-    qkv = {"attention.qkv_proj": TRANSLATOR["attention.qkv_proj"]}
+    qkv = {"attention.qkv_proj": ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"]}
     out = {"attention.out_proj": ["self_attn.o_proj"]}
     stored = (
         layer("decoder.final_norm", ["model.norm"], bias=False)

@@ -1,8 +1,7 @@
-"""Format `onnx`: graphs of a decoding step, and of a translator's encoder, for ONNX runtimes.
+"""Format `onnx`: the graph of a decoding step for ONNX runtimes.
 
 The step has the value before a position, the position and the caches as inputs; the parameters of
-the output distribution and the caches after it as outputs. The batch size is free, and in a
-translator the length of the source and the capacity of the caches too.
+the output distribution and the caches after it as outputs. The batch size is free.
 """
 
 from importlib.metadata import version
@@ -11,74 +10,50 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from triptych.core.models.base import NO_CONDITION, AutoregressiveModel, Condition
+from triptych.core.models.base import NO_CONDITION, Condition
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.core.models.encoder_decoder import EncoderDecoder
-from triptych.core.state import DecodingState
 from triptych.errors import UserError
 from triptych.files.results import json_bytes
-from triptych.text.tokenizer import TextFormat
-from triptych.tools.export.onnx_graphs import (
-    ENCODER,
-    OPSET,
-    STEP,
-    named_tensors,
-    random_sources,
-    save_decoder,
-    save_translator,
-)
+from triptych.tools.export.onnx_graphs import OPSET, STEP, named_tensors, save_decoder
 from triptych.tools.export.original import Original, Written, usage
 from triptych.tools.export.tokenizer import tokenizer_files
 
 ABOUT = "onnx.json"
 """File with the length, the order of positions and the vocabulary."""
-TRANSLATION_LENGTH = 64
-"""Positions at which a translator is compared."""
 TOLERANCE = 1e-3
 """Largest difference of an output from ours with which an export is written."""
 ROWS = 3
-"""Rows of the batch with which a graph is compared; graphs are made with two."""
+"""Rows of the batch with which the graph is compared; it is made with two."""
 
 
 def write(original: Original, folder: Path) -> Written:
-    """Write step.onnx, for a translator encoder.onnx, and what is needed to use them.
+    """Write step.onnx and what is needed to use it.
 
     Raises UserError for a model of another kind.
     """
-    model = original.model.full_model
-    about: dict[str, Any] = {"name": original.name, "domain": original.domain}
-    files = tokenizer_files(original.model)
     decoder = original.model.decoder()
-    classes = None if decoder is None else decoder.classes
-    if isinstance(model, EncoderDecoder):
-        length = TRANSLATION_LENGTH
-        save_translator(model, folder, length)
-        difference = compare_translator(model, folder, length)
-        use = usage("onnx_translator", length=str(length))
-    elif decoder is not None:
-        length = decoder.length
-        about |= decoder.about
-        save_decoder(decoder.model, classes, folder, length)
-        difference = compare_decoder(decoder.model, classes, folder, length)
-        label = "" if classes is None else 'feed["label"] = np.array([0])  # of onnx.json\n'
-        use = usage("onnx_decoder", length=str(length), label=label)
-    else:
+    if decoder is None:
         raise UserError(
-            f"onnx has graphs for translators with an encoder and a decoder and for decoders "
-            f"without an encoder; this is a {type(model).__name__} of the domain "
-            f"{original.domain}: expected --format safetensors"
+            f"onnx has graphs for decoders without an encoder; this is a "
+            f"{type(original.model.full_model).__name__} of the domain {original.domain}: "
+            "expected --format safetensors, or ctranslate2 for a translator"
         )
+    files, length = tokenizer_files(original.model), decoder.length
+    save_decoder(decoder.model, decoder.classes, folder, length)
+    difference = largest_difference(decoder.model, decoder.classes, folder, length)
     if not difference <= TOLERANCE:
         raise RuntimeError(f"the graph gives other outputs: {difference:.2g}")
-    about |= {"length": length, "vocabulary": None if files else original.header["vocabulary"]}
+    about = {"name": original.name, "domain": original.domain, **decoder.about, "length": length}
+    about["vocabulary"] = None if files else original.header["vocabulary"]
     for name, content in {**files, ABOUT: json_bytes(about)}.items():
         (folder / name).write_bytes(content)
-    size = sum(path.stat().st_size for path in folder.glob("*.onnx")) / 1e6
+    size = (folder / STEP).stat().st_size / 1e6
+    label = "" if decoder.classes is None else 'feed["label"] = np.array([0])  # of onnx.json\n'
     return Written(
         weights=f"{size:.1f} MB in float32, ONNX opset {OPSET}",
-        use=use,
+        use=usage("onnx", length=str(length), label=label),
         checks=[
             f"Largest difference between onnxruntime {version('onnxruntime')} and "
             f"Triptych's step: {difference:.2g}, over the outputs at each of {length} "
@@ -87,10 +62,14 @@ def write(original: Original, folder: Path) -> Written:
     )
 
 
-def compare_decoder(
+@torch.no_grad()
+def largest_difference(
     core: DecoderOnly, classes: nn.Embedding | None, folder: Path, length: int
 ) -> float:
-    """Return the largest difference of an output of a decoder-only model's graph."""
+    """Return the largest difference between the outputs of the graph and of the model's own step.
+
+    At each position of random sequences. classes: as in `DecoderStep`.
+    """
     generator = torch.Generator().manual_seed(0)
     head: Any = core.head
     high = head.levels if core.value_shape else head.n_parameters
@@ -99,61 +78,26 @@ def compare_decoder(
     condition = NO_CONDITION
     if classes is not None:
         label = torch.arange(ROWS) % classes.num_embeddings
-        condition = Condition(classes(label).detach().unsqueeze(1))
+        condition = Condition(classes(label).unsqueeze(1))
         feed["label"] = label.numpy()
     state = core.init_state(ROWS, length, condition=condition)
-    before = torch.cat([torch.full_like(values[:, :1], -1), values[:, :-1]], dim=1)
-    feed |= _arrays(state)
-    return _compare_steps(core, state, before, folder, feed)
-
-
-def compare_translator(model: EncoderDecoder, folder: Path, length: int) -> float:
-    """Return the largest difference of an output of a translator's graphs."""
-    source, padding = random_sources(model, ROWS)
-    generator = torch.Generator().manual_seed(1)
-    tokens = torch.randint(3, model.head.n_parameters, (ROWS, length), generator=generator)
-    tokens[:, 0] = TextFormat.START
-    encoder = open_graph(folder / ENCODER)
-    inputs = {"source": source.numpy(), "padding": padding.numpy()}
-    names = [output.name for output in encoder.get_outputs()]
-    with torch.no_grad():
-        state = model.init_state(ROWS, length, condition=model.encode(source, padding))
-    outputs = dict(zip(names, encoder.run(None, inputs), strict=True))
-    feed = {**_arrays(state), **outputs, "padding": padding.numpy()}
-    return _compare_steps(model, state, tokens, folder, feed)
-
-
-@torch.no_grad()
-def _compare_steps(
-    model: AutoregressiveModel,
-    state: DecodingState[Any],
-    before: Tensor,
-    folder: Path,
-    feed: dict[str, Any],
-) -> float:
-    """Return the largest difference between the graph of a step and the model's own step.
-
-    before: the value before each position [B, L, ...], below 0 for none.
-    """
+    # Copies, since the model's own steps write into the tensors.
+    feed |= {name: tensor.numpy().copy() for name, tensor in named_tensors(state).items()}
+    before = torch.cat([torch.full_like(values[:, :1], -1), values[:, :-1]], dim=1)  # [B, L, ...]
     step = open_graph(folder / STEP)
     outputs = [output.name for output in step.get_outputs()]
     worst = 0.0
-    for position in range(before.shape[1]):
+    for position in range(length):
         value, at = before[:, position : position + 1], torch.tensor([position])
-        if position == 0 and bool((value < 0).all()):
-            expected = model.prefill(value[:, :0], state)  # [B, Z]
+        if position == 0:
+            expected = core.prefill(value[:, :0], state)  # [B, Z]
         else:
-            expected = model.step(value, at, state)[:, 0]  # [B, Z]
+            expected = core.step(value, at, state)[:, 0]  # [B, Z]
         feed |= {"value": value.numpy(), "position": at.numpy()}
         logits, *caches = step.run(outputs, feed)
         feed |= dict(zip((name.removesuffix("_out") for name in outputs[1:]), caches, strict=True))
         worst = max(worst, float(np.abs(logits - expected.numpy()).max()))
     return worst
-
-
-def _arrays(state: DecodingState[Any]) -> dict[str, Any]:
-    """Return copies of the tensors as arrays; a model's own steps write into the tensors."""
-    return {name: tensor.numpy().copy() for name, tensor in named_tensors(state).items()}
 
 
 def open_graph(path: Path) -> Any:
