@@ -10,7 +10,7 @@ import dataclasses
 import inspect
 from pkgutil import resolve_name
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 REQUIRED = object()
 SHARED = ("optim", "run")
@@ -159,8 +159,6 @@ def table(rows: Any, *, prefix: str = "--") -> str:
 
 def type_words(hint: Any) -> str:
     """The type of an option in words."""
-    from triptych.types import LIMITED
-
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is None:
         return ""
@@ -174,8 +172,8 @@ def type_words(hint: Any) -> str:
         return f"list of {type_words(arguments[0])}" if arguments else "list"
     if dict in (hint, origin):
         return "mapping"
-    if hint in LIMITED:
-        return f"{hint.base.__name__} {hint.limits}"
+    if origin is Annotated:
+        return f"{arguments[0].__name__} {arguments[1]}"
     names = {int: "int", float: "float", bool: "true or false", str: "text"}
     return names.get(hint) or f"part: {hint.__name__}"
 

@@ -1,15 +1,23 @@
 """Types that decoding, training and the domains share; imports no heavy library.
 
-A number with limits is a type: a settings class declares `batch_size: PositiveInt`. The parser
-refuses other values and shows the name in --help; for the type checker it is a plain int or float,
-and the value is one. `Checked` refuses them in Python.
+A number with limits is a type: a settings class below `Checked` declares `batch_size: PositiveInt`.
+For parser and type checker it is an int or float; `Checked` refuses what is beyond the limits.
 """
 
 import functools
 import math
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeAlias,
+    get_args,
+    get_type_hints,
+)
 
 Dtype: TypeAlias = Literal["fp32", "bf16", "int8"]
 """Number format of the weights of a model in use."""
@@ -25,50 +33,27 @@ class ProgressFactory(Protocol):
         """Return a display of the units `what`; `at_most`: the work may end before its total."""
 
 
-LIMITED: list[Any] = []
-"""All types of numbers with limits: subclasses of int and float of which no value is made.
+class Limit(NamedTuple):
+    """Limit of a number, as metadata of its type; the type itself is int or float."""
 
-`base` is int or float, `limits` the limits in words; `fits` says whether a number is within them.
-"""
+    words: str
+    fits: Callable[[float], bool]
 
-
-def _limited(name: str, base: type, limits: str, fits: Callable[[float], bool]) -> type:
-    attributes = {"base": base, "limits": limits, "fits": staticmethod(fits)}
-    LIMITED.append(kind := type(name, (base,), {"__module__": __name__, **attributes}))
-    return kind
+    def __repr__(self) -> str:
+        return self.words
 
 
-if not TYPE_CHECKING:  # a block `if TYPE_CHECKING` would be executed by jsonargparse
-    PositiveInt = _limited("PositiveInt", int, "at least 1", lambda x: x >= 1)
-    NonNegativeInt = _limited("NonNegativeInt", int, "at least 0", lambda x: x >= 0)
-    IntAboveOne = _limited("IntAboveOne", int, "at least 2", lambda x: x >= 2)
-    # The range of torch's generators.
-    Seed = _limited("Seed", int, "from 0 to 2^63 - 1", lambda x: 0 <= x < 2**63)
-    PositiveFloat = _limited("PositiveFloat", float, "above 0", lambda x: 0 < x < math.inf)
-    NonNegativeFloat = _limited(
-        "NonNegativeFloat", float, "at least 0", lambda x: 0 <= x < math.inf
-    )
-    ClosedUnitInterval = _limited("ClosedUnitInterval", float, "from 0 to 1", lambda x: 0 <= x <= 1)
-    OpenUnitInterval = _limited(
-        "OpenUnitInterval", float, "above 0 and below 1", lambda x: 0 < x < 1
-    )
-    FractionBelowOne = _limited(
-        "FractionBelowOne", float, "from 0 to below 1", lambda x: 0 <= x < 1
-    )
-    PositiveFraction = _limited(
-        "PositiveFraction", float, "above 0 and at most 1", lambda x: 0 < x <= 1
-    )
-else:
-    PositiveInt: TypeAlias = int
-    NonNegativeInt: TypeAlias = int
-    IntAboveOne: TypeAlias = int
-    Seed: TypeAlias = int
-    PositiveFloat: TypeAlias = float
-    NonNegativeFloat: TypeAlias = float
-    ClosedUnitInterval: TypeAlias = float
-    OpenUnitInterval: TypeAlias = float
-    FractionBelowOne: TypeAlias = float
-    PositiveFraction: TypeAlias = float
+PositiveInt: TypeAlias = Annotated[int, Limit("at least 1", lambda x: x >= 1)]
+NonNegativeInt: TypeAlias = Annotated[int, Limit("at least 0", lambda x: x >= 0)]
+IntAboveOne: TypeAlias = Annotated[int, Limit("at least 2", lambda x: x >= 2)]
+# The range of torch's generators.
+Seed: TypeAlias = Annotated[int, Limit("from 0 to 2^63 - 1", lambda x: 0 <= x < 2**63)]
+PositiveFloat: TypeAlias = Annotated[float, Limit("above 0", lambda x: 0 < x < math.inf)]
+NonNegativeFloat: TypeAlias = Annotated[float, Limit("at least 0", lambda x: 0 <= x < math.inf)]
+ClosedUnitInterval: TypeAlias = Annotated[float, Limit("from 0 to 1", lambda x: 0 <= x <= 1)]
+OpenUnitInterval: TypeAlias = Annotated[float, Limit("above 0 and below 1", lambda x: 0 < x < 1)]
+FractionBelowOne: TypeAlias = Annotated[float, Limit("from 0 to below 1", lambda x: 0 <= x < 1)]
+PositiveFraction: TypeAlias = Annotated[float, Limit("above 0 and at most 1", lambda x: 0 < x <= 1)]
 
 
 def at_least(settings: object, least: int, *names: str) -> None:
@@ -88,24 +73,25 @@ class Checked:
 
     def __post_init__(self) -> None:
         kind: Any = type(self)  # a class has a hash
-        for name, limited in _limits_of(kind).items():
+        for name, limit in _limits_of(kind).items():
             for number in _numbers(getattr(self, name)):
-                if not limited.fits(number):
-                    raise ValueError(f"{name} must be {limited.limits}, got {number}")
+                if not limit.fits(number):
+                    raise ValueError(f"{name} must be {limit.words}, got {number}")
 
 
 @functools.cache
-def _limits_of(cls: Hashable) -> dict[str, Any]:
-    """Return the limited type in the hint of each field that has one."""
-    first = {name: next(_limited_in(hint), None) for name, hint in get_type_hints(cls).items()}
-    return {name: limited for name, limited in first.items() if limited is not None}
+def _limits_of(cls: Hashable) -> dict[str, Limit]:
+    """Return the limit of the numbers in each field that has one."""
+    hints = get_type_hints(cls, include_extras=True)
+    return {name: limit for name, hint in hints.items() for limit in limits_in(hint)}
 
 
-def _limited_in(hint: Any) -> Iterator[Any]:
-    if hint in LIMITED:
+def limits_in(hint: Any) -> Iterator[Limit]:
+    """Yield the limits of the numbers in a type."""
+    if isinstance(hint, Limit):
         yield hint
     for inner in get_args(hint):
-        yield from _limited_in(inner)
+        yield from limits_in(inner)
 
 
 def _numbers(value: Any) -> Iterator[float]:

@@ -81,7 +81,7 @@ def test_attention_music(cli, tmp_path: Path, music_run) -> None:
 
 def test_attention_music_refuses(refused, music_run) -> None:
     command = ["attention", "music", "--checkpoint", music_run.checkpoint, "--out", "out"]
-    refused(*command, "--seconds", 0, says=["seconds must be a number above 0"])
+    refused(*command, "--seconds", 0, says=["seconds must be above 0"])
     refused(*command, "--primer", "no.mid", says=["--primer no.mid does not exist"])
 
 

@@ -141,7 +141,7 @@ class TestAFileThatIsThere:
         (tmp_path / "folder").mkdir()
         says("--hypotheses", "folder", parts=["--hypotheses folder is a folder"])
         says("--hypotheses", "x", "--json", "./x", parts=["both name x", "expected two files"])
-        says("--beam", 0, parts=["beam must be a whole number of at least 1, got 0"])
+        says("--beam", 0, parts=["beam must be at least 1, got 0"])
         says("--length_penalty", "gnmt:-1", parts=["length_penalty", "gnmt:-1"])
         says("--length_penalty", "long", parts=["length_penalty", "long"])
 

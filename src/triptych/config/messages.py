@@ -17,10 +17,9 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import accumulate, chain
 from pkgutil import resolve_name
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from triptych.errors import SYNONYMS, UserError, nearest
-from triptych.types import LIMITED
 
 _ONE = {
     int: "a whole number", float: "a number", bool: "true or false", str: "text",
@@ -40,12 +39,9 @@ def in_words(hint: Any) -> str:
         return "one of " + ", ".join(map(str, arguments))
     if origin in (list, tuple):
         count = f"{len(arguments)} " if origin is tuple and Ellipsis not in arguments else ""
-        one, each = arguments[0], ""
-        if one in LIMITED:
-            one, each = one.base, f", each {one.limits},"
-        return f"a list of {count}{_MANY.get(one, 'values')}{each} in brackets"
-    if hint in LIMITED:
-        return f"{_ONE[hint.base]} {'of ' * hint.limits.startswith('at')}{hint.limits}"
+        return f"a list of {count}{_MANY.get(class_in(arguments[0]), 'values')} in brackets"
+    if origin is Annotated:  # a number with limits
+        return in_words(arguments[0])
     if is_part(hint):
         return "one of the classes " + ", ".join(subclass_paths(hint))
     return _ONE.get(origin or hint, str(hint))

@@ -24,12 +24,10 @@ from pkgutil import resolve_name
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import jsonargparse
-from jsonargparse.typing import register_type
 
 from triptych.config import messages
 from triptych.config.files import SettingsFile, at_home, read_settings_file
 from triptych.errors import UserError
-from triptych.types import LIMITED
 
 Config = TypeVar("Config")
 
@@ -39,30 +37,6 @@ Config = TypeVar("Config")
 jsonargparse.set_parsing_settings(
     subclasses_enabled=[ABC], docstring_parse_attribute_docstrings=True
 )
-
-
-def _register(limited: Any) -> None:
-    """Teach jsonargparse a number with limits; the value is a plain int or float."""
-    base = limited.base
-
-    def read(value: Any) -> Any:
-        try:
-            number = base(value) if isinstance(value, str) else value
-        except ValueError:
-            number = None
-        numbers = int if base is int else int | float
-        if isinstance(number, bool) or not isinstance(number, numbers) or not limited.fits(number):
-            raise ValueError(f"Got value: {value}")  # see messages.sentences
-        return base(number)
-
-    def holds(value: Any, _: type) -> bool:
-        return type(value) is base and limited.fits(value)
-
-    register_type(limited, serializer=base, deserializer=read, type_check=holds)
-
-
-for limited in LIMITED:
-    _register(limited)
 
 CONFIG_OPTION = "--config"
 COMMAND_LINE = "the command line"
@@ -134,7 +108,9 @@ def build(
         keys = [".".join(filter(None, [key, name])) for name in named] or [key]
         # Of several settings that contradict each other, report the one on the command line.
         where = COMMAND_LINE if COMMAND_LINE in map(locate, keys) else locate(keys[0])
-        raise UserError(f"{where}: {key + ': ' if key else ''}{error}") from error
+        begins = re.match(r"\w*", str(error))
+        about = f"{key}{'.' if begins and begins[0] in arguments else ': '}" if key else ""
+        raise UserError(f"{where}: {about}{error}") from error
 
 
 def _check_packages(hint: Any, plain: Any, packages: set[str], where: str) -> None:
