@@ -20,9 +20,10 @@ from triptych.domains.music.notes import Notes, Part, Score
 from triptych.errors import UserError
 from triptych.files.splits import hash_position, split_at
 from triptych.tools import configs
+from triptych.tools.new_run import language as language_data
 from triptych.tools.new_run import music
-from triptych.tools.new_run.data import KINDS, SHARES, Description, held_out
-from triptych.tools.new_run.suggest import suggested
+from triptych.tools.new_run.data import SHARES, Description, held_out
+from triptych.tools.new_run.suggest import said_in_preparing, suggested
 from triptych.tools.new_run.template import fill
 
 
@@ -31,11 +32,12 @@ def look(domain: str, data: Path, **options: Any) -> tuple[Description, Any]:
     found = find_domain(domain)
     assert found.new_run_options is not None
     assert found.description is not None
-    describe = import_module(found.description).describe
-    described = describe(found.new_run_options(data=str(data), out="x.yaml", **options))
+    module = import_module(found.description)
+    described = module.describe(found.new_run_options(data=str(data), out="x.yaml", **options))
     template = configs.find(domain, described.template)
     assert template is not None
-    content = yaml.safe_load(fill(template.read_text(encoding="utf-8"), suggested(described), []))
+    settings = suggested(described, Path(str(module.__file__)).with_suffix(".yaml"))
+    content = yaml.safe_load(fill(template.read_text(encoding="utf-8"), settings, []))
     trainer = content.pop("trainer")
     assert trainer["max_steps"] % trainer["val_check_interval"] == 0
     return described, from_plain(found.config_class(), content)
@@ -45,19 +47,33 @@ def text(described: Description) -> str:
     return "\n".join([*described.facts, *described.advice])
 
 
+def said(domain: str, config: Any) -> str:
+    """What `new-run` adds to a description."""
+    return "\n".join(said_in_preparing(find_domain(domain), config))
+
+
 def test_pictures(tmp_path: Path) -> None:
     folder = write_pictures(tmp_path / "pictures")
     (folder / "broken.png").write_bytes((folder / "01.png").read_bytes()[:60])
     (folder / "notes.txt").write_text("not a picture, and no other data either")
     described, config = look("image", folder)
     assert "50 images" in text(described)
-    assert "1 file cannot be used and is left out: broken.png (" in text(described)
+    assert "skipped 1 of 51 files: broken.png (" in said("image", config)
     source = config.data.source
     assert (source.height, source.width, source.channels) == (32, 32, 1), "grey, stored as RGB"
     assert not config.model.class_conditional
     sizes = {split: len(source.load(split)) for split in ("train", "validation", "test")}
     assert sum(sizes.values()) == 50
     assert min(sizes.values()) >= 2
+
+
+def test_files_of_another_kind_are_named(tmp_path: Path) -> None:
+    write_pictures(tmp_path, 20)
+    write_music(tmp_path / "midi", 20)
+    _, config = look("image", tmp_path)
+    assert "20 other files left out: 20 .mid" in said("image", config)
+    described, _ = look("music", tmp_path)
+    assert "20 files left out: 00.jpg" in text(described)
 
 
 def test_grey_pictures_of_one_size_with_classes(tmp_path: Path) -> None:
@@ -97,7 +113,7 @@ def test_what_pictures_of_every_kind_need(tmp_path: Path) -> None:
     assert (source.width, source.height, source.channels) == (3, 4, 1)
     assert source.value_range == (0, 4095)
     assert "30 images; Pillow's colour modes: I;16 in 30" in text(described)
-    assert "1 other file left out: photo.heic" in text(described)
+    assert "1 other file left out: photo.heic" in said("image", config)
     assert int(source.load("train").pixels.max()) > 200
     Image.fromarray(np.ones((4, 3), dtype=np.float32)).save(tmp_path / "f.tif")
     with pytest.raises(UserError, match="modes F, I;16 have values from 0 to 3339"):
@@ -111,13 +127,13 @@ def test_colours_transparency_and_frames_of_pictures(tmp_path: Path) -> None:
         stroke = Image.new("RGBA", (5, 5), "#ffffff00")
         stroke.putpixel((number % 5, number // 5 % 5), (255, 255, 255, 255 - number))
         stroke.save(tmp_path / f"{number:02}.png")
-    described, config = look("image", tmp_path)
-    assert "(white): 30 of 30 files, 00.png" in text(described)
+    _, config = look("image", tmp_path)
+    assert "(white): " in said("image", config)
     assert config.data.source.channels == 1
     frames = [Image.new("RGB", (5, 5), colour) for colour in ("red", "blue")]
     frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
-    described, config = look("image", tmp_path)
-    assert "first of several frames is read: 1 of 31 files, a.gif" in text(described)
+    _, config = look("image", tmp_path)
+    assert "first of several frames is read: 1 of" in said("image", config)
     assert config.data.source.channels == 3
 
 
@@ -135,14 +151,12 @@ def test_held_out_pictures_that_are_trained_on_are_named_by_all_commands(
         for number in range(count):  # equal pixels in another file
             image = Image.open(tmp_path / "train" / f"{number:03}.png").convert("RGB")
             image.save(tmp_path / split / f"{number:03}.bmp")
-    said = ["3 of 8 validation images (37.5%) are in the", "4 of 9 test images (44.4%) are in the"]
-    described, config = look("image", tmp_path)
-    assert all(sentence in text(described) for sentence in said)
-    assert "1 training image occur" in text(described)
+    leaks = ["3 of 8 validation images (37.5%) are in the", "4 of 9 test images (44.4%) are in the"]
+    _, config = look("image", tmp_path)
     task, *_ = prepare(config)
-    assert all(sentence in caplog.text for sentence in said)
+    assert all(sentence in caplog.text for sentence in leaks)
     trained = ImageModel.of_run(config, task.model, task.metadata["vocabulary"])
-    for split, sentence in zip(("validation", "test"), said, strict=True):
+    for split, sentence in zip(("validation", "test"), leaks, strict=True):
         assert sentence in trained.evaluate(split).details["leak"]["sentence"]
     assert "leak" not in trained.evaluate("train").details
 
@@ -162,7 +176,7 @@ def test_pieces(tmp_path: Path) -> None:
     assert described.template == "own-midi"
     assert "20 pieces" in text(described)
     assert "acoustic grand piano in 20" in text(described)
-    assert "1 file cannot be used and is left out: noise.mid" in text(described)
+    assert "1 file not usable: noise.mid" in text(described)
     sizes = [
         len(config.data.source.load(split, config.model.tokenizer))
         for split in ("train", "validation", "test")
@@ -337,7 +351,8 @@ def test_what_is_said_about_tokens_is_what_training_reads(tmp_path: Path) -> Non
         assert f"about {fitting:.0%} of" in described.settings["data.max_length"].why
         assert f"{min(lengths)} to {max(lengths)} tokens" in text(described)
         assert f"about {float(f'{sum(lengths):.3g}'):,.0f} tokens" in text(described)
-        n_steps = suggested(described)["trainer.max_steps"]
+        sizes = Path(str(language_data.__file__)).with_suffix(".yaml")
+        n_steps = suggested(described, sizes)["trainer.max_steps"]
         passes = round(n_steps.value * data.max_tokens / sum(lengths))
         assert f"about {passes:,} passes" in n_steps.why
 
@@ -426,11 +441,6 @@ def few_pictures(folder: Path) -> None:
     (folder / "broken.png").write_bytes(b"no picture")
 
 
-def mixed(folder: Path) -> None:
-    write_pictures(folder, 8)
-    write_music(folder / "midi", 8)
-
-
 def loose_pictures(folder: Path) -> None:
     write_pictures(folder, 8, classes=2)
     write_pictures(folder, 4)
@@ -445,8 +455,7 @@ def not_utf8(folder: Path) -> None:
     ("domain", "fill_folder", "says"),
     [
         ("image", lambda f: None, "holds no images; it is empty"),
-        ("image", mixed, "8 MIDI files, such as midi/piece00.mid, next to images"),
-        ("translation", lambda f: write_pictures(f, 3), "3 images, such as .*next to text files"),
+        ("translation", lambda f: write_pictures(f, 3), "holds 00.jpg, .*expected two text files"),
         ("image", few_pictures, "3 images that can be used; expected 4 .*broken.png"),
         ("image", loose_pictures, "a sub-folder is a class"),
         ("translation", lambda f: some_lines(f, fr=200, en=199), "has 199 lines and .* has 200"),
@@ -513,9 +522,3 @@ def test_shares_leave_no_split_empty() -> None:
     assert held_out(places, (), usual=0.1) == {}
     with pytest.raises(UserError, match="too few"):
         held_out([0.9, 0.95], ("test", "validation"), usual=0.1)
-
-
-def test_the_kinds_of_files_are_those_that_the_domains_read() -> None:
-    from triptych.domains.music.midi import MIDI_SUFFIXES
-
-    assert set(MIDI_SUFFIXES) == set(KINDS["MIDI files"])

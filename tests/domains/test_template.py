@@ -117,7 +117,7 @@ def test_a_row_of_the_table_is_chosen_by_the_amount(
     (tmp_path / "sizes.yaml").write_text(TABLE)
     source = {"data.source": Setting("there")}
     settings = suggested(
-        Description("x", tmp_path / "sizes.yaml", "things", amount, items, source, [], [], passes)
+        Description("x", "things", amount, items, source, [], [], passes), tmp_path / "sizes.yaml"
     )
     values = {key: setting.value for key, setting in settings.items()}
     assert values["data.source"] == "there"

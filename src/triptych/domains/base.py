@@ -304,7 +304,8 @@ class Domain:
     """Options of `triptych new-run`; None for a domain without `description`."""
     description: ClassVar[str | None] = None
     """Module that looks at a user's data, by its dotted path: `describe` takes options of the class
-    `new_run_options` and returns a `triptych.tools.new_run.data.Description`."""
+    `new_run_options` and returns a `triptych.tools.new_run.data.Description`. Beside it lies a YAML
+    file of its name with sizes, see `triptych.tools.new_run.suggest`."""
     page: ClassVar[str | None] = None
     """Module with the page of `triptych play`, by its dotted path: it has a
     `triptych.tools.play.Page` named `PAGE`. None for no page."""

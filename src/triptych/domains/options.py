@@ -14,7 +14,6 @@ from triptych.types import (
     Checked,
     Dtype,
     NonNegativeFloat,
-    NonNegativeInt,
     PositiveFraction,
     PositiveInt,
     Seed,
@@ -235,17 +234,13 @@ class AttentionOptions(FolderOptions):
 class NewRunOptions(CommandOptions):
     """Look at your data and write a settings file for them, with comments.
 
-    It says what was found and has a size of model to begin with, and the time that the run takes on
-    this machine.
+    It says what was found and has a size of model to begin with.
     """
 
     data: str
     """Folder of your data."""
     out: str
     """YAML file to write."""
-    timed_steps: NonNegativeInt = 3
-    """Training steps that are timed on this machine for an estimate of the run's length; 0 for no
-    estimate, which leaves the data unread but for the look at them."""
     overwrite: bool = False
 
     parser_arguments = OVERWRITE

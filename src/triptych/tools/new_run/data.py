@@ -3,15 +3,14 @@
 A domain names a module that looks at data; `triptych new-run` makes settings of what it finds.
 """
 
-import mimetypes
 import statistics
 import unicodedata
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from triptych.domains.options import counted
 from triptych.errors import UserError
@@ -22,11 +21,6 @@ from triptych.files.splits import split_at
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 
-KINDS = {
-    "MIDI files": (".mid", ".midi", ".kar", ".rmi"),
-    "sound files": (".flac", ".m4a", ".mp3", ".ogg", ".wav"),
-}
-"""Suffixes of data that do not belong into one folder with each other, or with images."""
 ABOUT = ("readme", "license", "licence", "copying", "changelog", "citation", "notice", "about")
 """How the names of files begin that say something about the data."""
 NO_DATA = (".xml", ".md", ".pdf", ".html", ".yaml", ".yml", ".py", ".sh", ".log", ".tmx", ".xlf")
@@ -49,10 +43,8 @@ class Description:
 
     template: str
     """Short name of a shipped config of the domain that reads such data."""
-    sizes: Path
-    """YAML file with the sizes of models and runs for such data, see `triptych.tools.new_run`."""
     unit: str
-    """What the amount counts: a heading of that file."""
+    """What the amount counts: a heading of the sizes, see `triptych.tools.new_run.suggest`."""
     amount: float
     """Images, notes, sentence pairs or tokens."""
     items: float
@@ -60,58 +52,46 @@ class Description:
     settings: dict[str, Setting]
     """What the data determine: source, shape, lengths. By dotted key, without `init_args`."""
     facts: list[str]
-    """Sentences about numbers, lengths, splits and kinds, and about what cannot be used."""
+    """Sentences about numbers, lengths, splits and kinds, and about files that are not read."""
     advice: list[str] = field(default_factory=list)
     """Sentences about what the user may want to change."""
     passes: float = 1.0
     """Passes over the data for one of the table of sizes."""
     sample: str = ""
     """Further options of `triptych sample` that the model needs, with a space before them."""
-    table: list[str] = field(default_factory=list)
-    """Lines of a table of what the data look like."""
 
 
-class ReadFiles(Generic[Item, Found]):
-    """Results of reading files, apart from the files that cannot be used.
+def read_usable(
+    read: Callable[[Item], Found | str],
+    files: Sequence[Item],
+    folder: Path,
+    *,
+    what: str,
+    least: int,
+    count: Callable[[Found], int] = lambda found: 1,
+) -> tuple[list[Found], list[str]]:
+    """Return what usable files hold, and why others are none; UserError for fewer than `least`.
 
-    read: returns what one file holds, or as text why it cannot be used.
+    read: returns what one file holds, or as text why it cannot be used. what: name of the items;
+    count: their number in what a file holds.
     """
-
-    def __init__(
-        self, read: Callable[[Item], Found | str], items: Sequence[Item], *, what: str
-    ) -> None:
-        self.found: list[Found] = []
-        self.reasons: list[str] = []
-        results = read_in_order(read, items, count=len(items), what=what)
-        with closing(results):
-            for result in results:
-                if isinstance(result, str):
-                    self.reasons.append(result)
-                else:
-                    self.found.append(result)
-
-    def check(self, folder: Path, *, least: int, what: str) -> None:
-        """Raise UserError where fewer than `least` files can be used."""
-        if len(self.found) < least:
-            raise UserError(
-                f"{folder} has {len(self.found)} {what} that can be used; expected {least} or "
-                f"more{'; ' + self.skipped() if self.reasons else ''}"
-            )
-
-    def skipped(self) -> str:
-        """Return a sentence about the files that cannot be used; empty without one."""
-        if not self.reasons:
-            return ""
-        count = len(self.reasons)
-        cannot = "file cannot be used and is" if count == 1 else "files cannot be used and are"
-        return f"{count} {cannot} left out: {named(self.reasons)}"
+    with closing(read_in_order(read, files, count=len(files), what=f"{what} looked at")) as results:
+        kept = [*results]
+    reasons = [one for one in kept if isinstance(one, str)]
+    found = [one for one in kept if not isinstance(one, str)]
+    if (n_found := sum(map(count, found))) < least:
+        why = f"; {len(reasons)} files cannot be used: {named(reasons)}" if reasons else ""
+        raise UserError(
+            f"{folder} has {n_found} {what} that can be used; expected {least} or more{why}"
+        )
+    return found, reasons
 
 
-def data_files(folder: Path, suffixes: Collection[str], what: str) -> list[Path]:
-    """Return the files of a folder with these suffixes, by name and without hidden ones.
+def data_files(folder: Path, suffixes: Collection[str], what: str) -> tuple[list[Path], list[Path]]:
+    """Return the files of a folder with these suffixes, and the others; without hidden ones.
 
-    what: name of the files in KINDS. Raises UserError for a path that is no folder, an empty
-    folder, one without such files, and one that holds data of another kind too.
+    what: name of the files. Raises UserError for a path that is no folder, an empty folder, and one
+    without such files.
     """
     if not folder.is_dir():
         reason = "is a file" if folder.exists() else "does not exist"
@@ -123,8 +103,7 @@ def data_files(folder: Path, suffixes: Collection[str], what: str) -> list[Path]
             f"--data {folder} holds no {what}; it "
             f"{'holds ' + endings(files) if files else 'is empty'}"
         )
-    check_one_kind(folder, files, what)
-    return chosen
+    return chosen, [path for path in files if path not in {*chosen}]
 
 
 def is_about(name: str) -> bool:
@@ -137,22 +116,6 @@ def left_out(names: Sequence[str]) -> list[str]:
     """Return a sentence about files that are not read; none without one."""
     count = counted(len(names), "file", "files")
     return [f"{count} left out: {named(names)}"] if names else []
-
-
-def check_one_kind(folder: Path, files: Sequence[Path], what: str) -> None:
-    """Raise UserError where a folder of `what` holds data of another kind in KINDS too."""
-    of_kind: dict[str, list[Path]] = defaultdict(list)
-    for path in files:
-        if (mimetypes.guess_type(path.name)[0] or "").startswith("image/"):
-            of_kind["images"].append(path)
-        for kind, suffixes in KINDS.items():
-            of_kind[kind] += [path] if path.suffix.lower() in suffixes else []
-    for other, mixed in of_kind.items():
-        if mixed and other != what:
-            raise UserError(
-                f"--data {folder} holds {len(mixed)} {other}, such as "
-                f"{mixed[0].relative_to(folder)}, next to {what}; expected one kind of data"
-            )
 
 
 def held_out(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -12,10 +11,8 @@ import numpy as np
 
 from triptych.domains.options import NewRunOptions, counted
 from triptych.domains.pictures.decode import (
-    DARK,
     ValueRangeError,
     image_suffixes,
-    notes_about,
     pages,
     to_eight_bits,
     why_unreadable,
@@ -23,22 +20,21 @@ from triptych.domains.pictures.decode import (
 from triptych.domains.pictures.image_folder import Listing, list_split
 from triptych.domains.pictures.options import Reading
 from triptych.errors import UserError
-from triptych.files.leaks import TRAIN, Digests, find_leaks
-from triptych.files.splits import ALL, hash_position, split_at
+from triptych.files.leaks import TRAIN
+from triptych.files.splits import ALL, hash_position
 from triptych.tools.new_run.data import (
     HELD_OUT,
     Description,
-    ReadFiles,
     Setting,
     data_files,
     held_out,
+    read_usable,
     span,
 )
 
 if TYPE_CHECKING:
     from PIL import Image
 
-SIZES = Path(__file__).with_suffix(".yaml")
 KIND = "images"
 LEAST = 4
 """Fewest images of which some can be trained on and others held out."""
@@ -63,10 +59,6 @@ class Page(NamedTuple):
     """Whether its three channels are equal."""
     deep: ValueRangeError | None
     """Values of an image of more than 8 bits."""
-    brightest: int
-    """Largest value of another image, 0 to 255."""
-    digest: bytes
-    """Of its pixels."""
 
 
 class Looks(NamedTuple):
@@ -77,8 +69,6 @@ class Looks(NamedTuple):
     place: float
     """That decides its split, see `hash_position`."""
     pages: list[Page]
-    notes: set[str]
-    """Keys of `NOTES`."""
 
 
 def describe(options: NewRunOptions) -> Description:
@@ -93,29 +83,20 @@ def describe(options: NewRunOptions) -> Description:
     split_of = {path: name for name in splits for path, _ in list_split(folder, name).files}
     files = [path for path, _ in listing.files]
     every = max(1, -(-len(files) // MOST_LOOKED_AT))
-    looked = ReadFiles(partial(_read, folder), files[::every], what="images looked at")
-    found = [page for file in looked.found for page in file.pages]
-    if len(found) < LEAST:
-        looked.check(folder, least=LEAST, what=KIND)
+    looked, _ = read_usable(
+        partial(_read, folder), files[::every], folder,
+        what=KIND, least=LEAST, count=lambda file: len(file.pages),
+    )  # fmt: skip
+    found = [page for file in looked for page in file.pages]
     n_images = len(found) * every
     n_training = n_images * [*split_of.values()].count(TRAIN) / len(files)
     settings = {"data.source.directory": Setting(options.data)}
-    facts = _facts(looked, listing, every)
     if every == 1:
-        own = [image for image in looked.found if split_of[image.name] == TRAIN]
+        own = [image for image in looked if split_of[image.name] == TRAIN]
         places = [image.place for image in own for _ in image.pages]
         drawn = [name for name in HELD_OUT if name in listing.hashed_splits]
         shares = held_out(places, drawn, usual=0.1, what=KIND)
         settings |= {f"data.source.{name}": share for name, share in shares.items()}
-        by_hash = {name.removesuffix("_share"): share.value for name, share in shares.items()}
-        split_of |= {image.name: split_at(image.place, by_hash) for image in own}
-        digests: dict[str, list[bytes]] = {name: [] for name in (TRAIN, *HELD_OUT)}
-        for image in looked.found:
-            digests[split_of[image.name]] += [page.digest for page in image.pages]
-        compared = {name: Digests.of(of) for name, of in digests.items()}
-        if repeated := compared[TRAIN].repeated:
-            facts.append(f"{counted(repeated, 'training image', 'training images')} occur again")
-        facts += map(str, find_leaks(compared, KIND))
     settings |= _shape(found) | _range(found)
     if listing.class_names:
         n_classes = len(listing.class_names)
@@ -123,12 +104,11 @@ def describe(options: NewRunOptions) -> Description:
         settings["model.class_conditional"] = Setting(n_classes > 1, why)
     return Description(
         template="folder",
-        sizes=SIZES,
         unit=KIND,
         amount=n_images,
         items=n_training * (1 if listing.hashed_splits < {*HELD_OUT} else 0.8),
         settings=settings,
-        facts=facts,
+        facts=_facts(found, listing, every),
         advice=[
             "for photographs of more than 32 x 32 pixels raise height and width: time and memory "
             "grow with their product"
@@ -138,27 +118,23 @@ def describe(options: NewRunOptions) -> Description:
 
 def _read(folder: Path, path: Path) -> Looks | str:
     """Return what an image file holds, or its name and why it cannot be read."""
-    notes: set[str] = set()
     try:
         content = (folder / path).read_bytes()
-        found = [_look_at(page, notes) for page in pages(content, notes)]
-        return Looks(path, hash_position(content), found, notes)
+        return Looks(path, hash_position(content), [*map(_look_at, pages(content, set()))])
     # Pillow raises a dozen types of exception for damaged files.
     except Exception as error:
         return f"{path} ({why_unreadable(error)})"
 
 
-def _look_at(page: Image.Image, notes: set[str]) -> Page:
+def _look_at(page: Image.Image) -> Page:
     about = page.width, page.height, page.mode
     try:
-        image = to_eight_bits(page, Reading(), notes).convert("RGB")
+        image = to_eight_bits(page, Reading(), set()).convert("RGB")
     except ValueRangeError as error:
-        return Page(*about, True, error, 255, hashlib.sha256(page.tobytes()).digest())
+        return Page(*about, True, error)
     sides = (min(page.width, LOOKED_AT_SIDE), min(page.height, LOOKED_AT_SIDE))
     colours = np.asarray(image.resize(sides, resample=0))  # [h, w, 3], pixels of the image
-    grey = bool((colours == colours[..., :1]).all())
-    digest = hashlib.sha256(image.tobytes()).digest()
-    return Page(*about, grey, None, int(np.asarray(image).max()), digest)
+    return Page(*about, bool((colours == colours[..., :1]).all()), None)
 
 
 def _shape(found: list[Page]) -> dict[str, Setting]:
@@ -193,8 +169,7 @@ def _range(found: list[Page]) -> dict[str, Setting]:
     return {"data.source.value_range": Setting(common.suggested(), why)}
 
 
-def _facts(looked: ReadFiles[Path, Looks], listing: Listing, every: int) -> list[str]:
-    found = [page for file in looked.found for page in file.pages]
+def _facts(found: list[Page], listing: Listing, every: int) -> list[str]:
     part = "" if every == 1 else f", of which {len(found):,} were looked at"
     modes = Counter(image.mode for image in found).most_common()
     shown_modes = ", ".join(f"{mode} in {count:,}" for mode, count in modes)
@@ -212,8 +187,4 @@ def _facts(looked: ReadFiles[Path, Looks], listing: Listing, every: int) -> list
         lines.append(
             "few images: the model will overfit; best.ckpt keeps the step of the best validation"
         )
-    notes = {str(file.name): file.notes for file in looked.found}
-    lines += [*notes_about(notes, Reading()), *listing.left_out]
-    if (brightest := max(image.brightest for image in found)) < DARK:
-        lines.append(f"no value is above {brightest} of 255")
-    return [*lines, *filter(None, [looked.skipped()])]
+    return lines

@@ -36,7 +36,6 @@ from triptych.tools.new_run.data import (
     span,
 )
 
-SIZES = Path(__file__).with_suffix(".yaml")
 TEXTS = tuple(f".txt{end}" for end in ("", *lines.SUFFIXES))
 TABLES = tuple(f"{kind}{end}" for kind in tables.SUFFIXES for end in ("", *lines.SUFFIXES))
 LEAST = 100
@@ -102,7 +101,7 @@ def _find(data: Path, options: LanguageNewRunOptions, *, labelled: bool) -> Text
         raise UserError(f"{given} does not exist; expected a text file or a folder of text files")
     suffixes, kind = (TABLES, "tables of text and label") if labelled else (TEXTS, "text files")
     names: dict[str, list[str]] = {split: [] for split in ("train", *HELD_OUT)}
-    chosen = data_files(data, suffixes, kind)
+    chosen, _ = data_files(data, suffixes, kind)
     chosen = [path for path in chosen if not is_about(path.name)] or chosen
     for path in chosen:
         name = path.relative_to(data).as_posix()
@@ -134,8 +133,6 @@ def _describe_text(data: TextData, *, masked: bool) -> Description:
     n_tokens = texts.n_tokens * (1 - sum(share.value for share in shares.values()))
     why = "each line by itself" if one_per_line else "blank lines separate documents"
     facts = [data.sentence(counts, "lines of text"), texts.sentence]
-    named = replace(source, one_per_line=one_per_line, **{n: s.value for n, s in shares.items()})
-    facts += map(str, named.leaks({"train": named.items("train")}))
     other = "next_token" if masked else "masked"
     does = "continues text" if masked else "fills gaps (BERT)"
     advice = [f"for a model that {does}: --task {other}"]
@@ -158,7 +155,6 @@ def _describe_text(data: TextData, *, masked: bool) -> Description:
         facts.append("little text: the model will repeat it, or write sentences without sense")
     return Description(
         template="bert-multi30k" if masked else "lm-multi30k",
-        sizes=SIZES,
         unit="tokens",
         amount=n_tokens,
         items=n_tokens,
@@ -235,7 +231,6 @@ def _describe_labels(data: TextData) -> Description:
         data.sentence(own, "lines with labels"),
         f"{len(labels)} labels: {_shares(labels)}",
         texts.sentence,
-        *map(str, source.leaks({"train": train})),
     ]
     if header:
         facts.append("the first line of each file names the columns; the data leave it out")
@@ -254,7 +249,6 @@ def _describe_labels(data: TextData) -> Description:
         )
     return Description(
         template="multi30k-languages",
-        sizes=SIZES,
         unit="lines with labels",
         amount=len(train),
         items=texts.n_tokens * len(train) / len(rows),

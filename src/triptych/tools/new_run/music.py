@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from triptych.domains.music.midi import MUSIC_SUFFIXES, left_out_of, parse_midi
+from triptych.domains.music.midi import MUSIC_SUFFIXES, parse_midi
 from triptych.domains.music.notes import DRUMS, Score, on_grid
 from triptych.domains.music.sources.midi_folder import (
     ARCHIVE_SUFFIXES,
@@ -19,20 +19,20 @@ from triptych.domains.music.sources.midi_folder import (
 from triptych.domains.music.tokenizers.chorales import HIGHEST, LOWEST, VOICES
 from triptych.domains.music.tokenizers.instruments import program_names
 from triptych.domains.music.tokenizers.voices import N_VOICES, STEPS_PER_QUARTER
-from triptych.domains.options import NewRunOptions
+from triptych.domains.options import NewRunOptions, counted
 from triptych.errors import UserError
 from triptych.files.folders import named
 from triptych.files.splits import hash_position
 from triptych.tools.new_run.data import (
     Description,
-    ReadFiles,
     Setting,
     data_files,
     held_out,
+    left_out,
+    read_usable,
     span,
 )
 
-SIZES = Path(__file__).with_suffix(".yaml")
 KIND = "MIDI files"
 LEAST = 4
 """Fewest pieces of which some can be trained on and others held out."""
@@ -65,8 +65,6 @@ class Looks(NamedTuple):
     """Whether the pitched notes are four single voices, or two voices on each of two staves."""
     is_outside: bool
     """Whether pitches lie outside those of a chorale."""
-    left_out: str
-    """What is damaged in the file, and is left out."""
 
 
 def describe(options: NewRunOptions) -> Description:
@@ -75,11 +73,9 @@ def describe(options: NewRunOptions) -> Description:
     Raises UserError for a damaged csv of splits and as `data_files` does.
     """
     folder = Path(options.data).expanduser()
-    data_files(folder, (*MUSIC_SUFFIXES, *ARCHIVE_SUFFIXES), KIND)
+    _, others = data_files(folder, (*MUSIC_SUFFIXES, *ARCHIVE_SUFFIXES), KIND)
     with stored_files(folder, MUSIC_SUFFIXES) as files:
-        looked = ReadFiles(_read, files, what="MIDI files looked at")
-    looked.check(folder, least=LEAST, what=KIND)
-    pieces = looked.found
+        pieces, unusable = read_usable(_read, files, folder, what=KIND, least=LEAST)
     template = _template(pieces)
     tokens = [_tokens(piece, template) for piece in pieces]
     length = _window(tokens, LONGEST_WINDOW[template])
@@ -95,9 +91,11 @@ def describe(options: NewRunOptions) -> Description:
         held = ", ".join(f"{name.split('_')[0]} {share.why}" for name, share in shares.items())
         value = {"class_path": source, "init_args": arguments}
         settings = {"data.source": Setting(value, f"held out: {held}" if held else "")}
+    facts = _facts(pieces) + left_out([file.name for file in others if file.suffix != ".csv"])
+    if unusable:
+        facts.append(f"{counted(len(unusable), 'file', 'files')} not usable: {named(unusable)}")
     return Description(
         template=template,
-        sizes=SIZES,
         unit="notes",
         amount=sum(piece.n_notes for piece in pieces),
         items=sum(max(1.0, count / length) for count in tokens) * 0.8,
@@ -106,7 +104,7 @@ def describe(options: NewRunOptions) -> Description:
             "data.sequence_length": Setting(length, notes),
             "data.overlap": Setting(length // 2),
         },
-        facts=_facts(looked),
+        facts=facts,
         advice=_advice(pieces, template),
     )
 
@@ -133,7 +131,6 @@ def _read(file: StoredFile) -> Looks | str:
         midi.last_tick / midi.ticks_per_quarter,
         _is_four_part(midi),
         not all(LOWEST <= pitch <= HIGHEST for pitch in midi.notes.pitched.pitch.tolist()),
-        f"{file.name}: {left_out}" if (left_out := left_out_of(midi)) else "",
     )
 
 
@@ -202,8 +199,7 @@ def _window(tokens: list[int], longest: int) -> int:
     return max(SHORTEST_WINDOW, min(longest, 1 << max(1, middle).bit_length() - 1))
 
 
-def _facts(looked: ReadFiles[StoredFile, Looks]) -> list[str]:
-    pieces = looked.found
+def _facts(pieces: list[Looks]) -> list[str]:
     seconds = [piece.seconds for piece in pieces]
     names = program_names()
     uses = Counter(program for piece in pieces for program in piece.programs)
@@ -223,7 +219,4 @@ def _facts(looked: ReadFiles[StoredFile, Looks]) -> list[str]:
             "few pieces: the model will repeat them; `triptych evaluate music --statistics 10` "
             "shows how much of a sample is copied"
         )
-    damaged = [piece.left_out for piece in pieces if piece.left_out]
-    if damaged:
-        lines.append(f"damage in {len(damaged):,} files: {named(damaged)}")
-    return [*lines, *filter(None, [looked.skipped()])]
+    return lines

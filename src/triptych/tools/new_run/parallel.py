@@ -26,11 +26,10 @@ from triptych.tools.new_run.columns import (
     language_code,
     side_order,
 )
-from triptych.tools.new_run.data import HELD_OUT, check_one_kind, is_about
+from triptych.tools.new_run.data import HELD_OUT, is_about
 
 Asked = tuple[str | None, str | None]
 
-KIND = "text files"
 TOOLS = {
     (".tmx",): "`pip install tmx2corpus` and `tmx2corpus FILE`, or the program that wrote it,",
     (".xlf", ".xliff", ".sdlxliff", ".mxliff"): "the program that wrote it, or `xliff2po` and "
@@ -63,8 +62,7 @@ def find_text(data: Path, asked: Asked) -> FoundText:
     """Return the parallel text of a table, of a zip archive or of a folder.
 
     asked: names or languages of source and target, None where the data decide. Raises UserError
-    where there is none, where several readings are possible, and for a folder that holds data of
-    another kind too.
+    where there is none and where several readings are possible.
     """
     if not data.exists():
         raise UserError(
@@ -78,7 +76,6 @@ def find_text(data: Path, asked: Asked) -> FoundText:
             )
     if data.is_dir():
         paths = sorted(visible_files(data))
-        check_one_kind(data, paths, KIND)
         names = [path.relative_to(data).as_posix() for path in paths]
     elif zipfile.is_zipfile(data):
         with zipfile.ZipFile(data) as archive:

@@ -8,21 +8,16 @@ for those of the template.
 from __future__ import annotations
 
 import logging
-import statistics
 import textwrap
-import time
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import yaml
 
-from triptych.config.schema import from_plain
 from triptych.domains.base import Domain
 from triptych.domains.options import NewRunOptions
 from triptych.tools.new_run.data import Description, Setting
-
-if TYPE_CHECKING:
-    from triptych.training.engine.module import TrainingModule
 
 WIDTH = 96
 """Characters of a line of the comment."""
@@ -30,9 +25,9 @@ VALIDATIONS = 8
 """Of a run."""
 
 
-def suggested(data: Description) -> dict[str, Setting]:
-    """Return the settings of a first run by dotted key, without `init_args`."""
-    table = yaml.safe_load(data.sizes.read_text(encoding="utf-8"))[data.unit]
+def suggested(data: Description, sizes: Path) -> dict[str, Setting]:
+    """Return the settings of a first run by dotted key, without `init_args`; sizes: the table."""
+    table = yaml.safe_load(sizes.read_text(encoding="utf-8"))[data.unit]
     rows = [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
     row = next(row for row in rows if data.amount < row["below"])
     batches = data.items / row[table["batch"]]
@@ -62,11 +57,11 @@ def suggested(data: Description) -> dict[str, Setting]:
 
 
 def header_lines(
-    domain: Domain, data: Description, options: NewRunOptions, name: str, took: str
+    domain: Domain, data: Description, options: NewRunOptions, name: str, said: Sequence[str]
 ) -> list[str]:
     """Return the comment that the file begins with: commands, what was found, and advice.
 
-    name: of the run. took: how long it takes.
+    name: of the run. said: by `said_in_preparing`.
     """
     best = f"runs/{name}/checkpoints/best.ckpt"
     commands = [
@@ -83,7 +78,7 @@ def header_lines(
         f"First settings for {options.data}, written by `triptych new-run {domain.name}` from the "
         f"config {template}; `triptych configs {template}` says more about its settings."
     )
-    listed = [*data.facts, f"Estimated time: {took}.", *data.advice]
+    listed = [*data.facts, *data.advice, "`triptych train --minutes N` fits the run to a time"]
     return [
         *textwrap.wrap(first, WIDTH, break_on_hyphens=False),
         "",
@@ -94,88 +89,23 @@ def header_lines(
             for line in listed
             for row in textwrap.wrap(line, WIDTH, initial_indent="- ", subsequent_indent="  ")
         ),
-        *(["", "What the data look like:"] if data.table else []),
-        *(f"  {row}" for row in data.table),
+        *(["", "What `train` says of the data:"] if said else []),
+        *(f"  {row}" for sentence in said for row in sentence.splitlines()),
     ]
 
 
-def estimate(domain: Domain, content: dict[str, Any], options: NewRunOptions) -> str:
-    """Return how long the run takes on this machine, from a few steps of it.
+def said_in_preparing(domain: Domain, config: Any) -> list[str]:
+    """Return what `train` says of the data that is unusual, each sentence once.
 
-    content: of the settings file. Raises UserError where the run could not be started with it.
+    Raises UserError where the run could not be started with these settings.
     """
-    from triptych.training.engine.devices import uses_cuda
-
-    plain = {key: value for key, value in content.items() if key != "trainer"}
-    trainer = content["trainer"]
+    said: list[str] = []
+    collect = logging.Handler()
+    collect.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
     log = logging.getLogger("triptych")
-    log.setLevel(logging.ERROR)  # what is wrong with the data has been said
+    log.addHandler(collect)
     try:
-        task, train_loader, _ = domain.prepare(from_plain(domain.config_class(), plain))
+        domain.prepare(config)
     finally:
-        log.setLevel(logging.NOTSET)
-    n_parameters = sum(parameter.numel() for parameter in task.parameters())
-    step = time_steps(task, train_loader, trainer, steps=options.timed_steps)
-    busy = ""
-    if step.seconds > 2 * step.processor_seconds and not uses_cuda(trainer):
-        alone = in_words(step.processor_seconds * trainer["max_steps"])
-        busy = f"; this machine is busy with other work, without which it takes {alone} at most"
-    return (
-        f"{in_words(step.seconds * trainer['max_steps'])} for {trainer['max_steps']:,} steps of "
-        f"{step.seconds:.2g} s with {n_parameters / 1e6:.1f} M parameters, without validation and "
-        f"samples (median of {options.timed_steps} steps on this machine{busy})"
-    )
-
-
-class StepTime(NamedTuple):
-    """Median time of an update, in seconds."""
-
-    seconds: float
-    processor_seconds: float
-    """Time of all threads on processors; below `seconds` where other work takes the processors, or
-    where a GPU computes."""
-
-
-def time_steps(
-    task: TrainingModule, loader: Iterable[Any], trainer: dict[str, Any], *, steps: int
-) -> StepTime:
-    """Return the time of an update: forward and backward pass, and the optimiser.
-
-    The parameters are updated. trainer: arguments of the run's Trainer, for device and precision.
-    One update more is made first and not counted.
-    """
-    import torch
-
-    from triptych.training.engine.devices import choose_precision, uses_cuda
-
-    device = torch.device("cuda" if uses_cuda(trainer) else "cpu")
-    mixed = choose_precision(trainer) == "bf16-mixed"
-    task = task.to(device).train()
-    (optimizer,) = task.configure_optimizers()
-    batches = _endless(loader)
-    times = []
-    for _ in range(steps + 1):
-        started = time.perf_counter(), time.process_time()
-        batch = task.transfer_batch_to_device(next(batches), device, 0)
-        optimizer.zero_grad()
-        with torch.autocast(device.type, torch.bfloat16, enabled=mixed):
-            loss, _ = task.training_loss(batch)
-        loss.backward()
-        optimizer.step()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        times.append((time.perf_counter() - started[0], time.process_time() - started[1]))
-    return StepTime(*map(statistics.median, zip(*times[1:], strict=True)))
-
-
-def _endless(loader: Iterable[Any]) -> Iterator[Any]:
-    """Yield the batches of one pass over the data after the other."""
-    while True:
-        yield from loader
-
-
-def in_words(seconds: float) -> str:
-    """Return a duration in seconds, minutes or hours."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+        log.removeHandler(collect)
+    return [*dict.fromkeys(said)]

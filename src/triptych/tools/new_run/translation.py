@@ -7,7 +7,6 @@ from typing import Any
 from triptych.config.schema import to_plain
 from triptych.domains.options import counted
 from triptych.domains.translation.domain import TranslationNewRunOptions
-from triptych.domains.translation.quality import table
 from triptych.domains.translation.sources import FileCorpus, Pair, ParallelText, TabSeparated
 from triptych.errors import UserError
 from triptych.files.splits import hash_position
@@ -25,7 +24,6 @@ from triptych.tools.new_run.data import (
 )
 from triptych.tools.new_run.parallel import FoundText, find_text, is_side
 
-SIZES = Path(__file__).with_suffix(".yaml")
 LANGUAGE_OF_SCRIPT = {
     "HANGUL": "ko", "HIRAGANA": "ja", "KATAKANA": "ja", "CJK": "zh", "THAI": "th", "LAO": "lo",
     "KHMER": "km", "MYANMAR": "my", "GREEK": "el",
@@ -64,22 +62,17 @@ def describe(options: TranslationNewRunOptions) -> Description:
     source = _source(found, languages, {name: share.value for name, share in shares.items()})
     facts = [f"direction: from {found.sides[0]} to {found.sides[1]}"]
     facts += _facts(found.sides, languages, pairs, full)
-    read = source.train_and_validation()
-    read = {split: read.get(split) or source.items(split) for split in source.splits()}
-    facts += map(str, source.leaks(read))
     if splits := [split for split in source.file_splits() if split != "train"]:
         facts.append(f"splits with pairs of their own: {', '.join(splits)}")
     facts += left_out(found.left_out)
     return Description(
         template="own-text",
-        sizes=SIZES,
         unit="sentence pairs",
         amount=len(full),
         items=sum(max(len(a), len(b)) / CHARACTERS_PER_TOKEN + 1 for a, b in full),
         settings={"data.source": Setting(to_plain(source))},
         facts=facts,
         advice=advice,
-        table=table(read),
     )
 
 
