@@ -39,7 +39,7 @@ def in_words(hint: Any) -> str:
         return "one of " + ", ".join(map(str, arguments))
     if origin in (list, tuple):
         count = f"{len(arguments)} " if origin is tuple and Ellipsis not in arguments else ""
-        return f"a list of {count}{_MANY.get(class_in(arguments[0]), 'values')} in brackets"
+        return f"a list of {count}{_MANY.get(class_in(arguments[0]) or str, 'values')} in brackets"
     if origin is Annotated:  # a number with limits
         return in_words(arguments[0])
     if is_part(hint):
