@@ -63,19 +63,18 @@ def test_rows_are_copied_exactly_and_others_stay(tmp_path):
     ("name", "content", "said"),
     [
         ("a.txt", b"", "is empty"),
-        ("a.txt", b"one 1 2 3\n", "3 numbers; expected 2"),
-        ("a.txt", b"one 1 2\ntwo 1\n", "line 2 has 2 columns"),
-        ("a.txt", b"one 1 x\n", "line 1"),
-        ("a.txt", b"two 1 2\none 1 nan\n", "line 2: a number is not finite"),
-        ("a.txt", b"2 2\none 1 2\n", "ends after 1 of 2 words"),
+        ("a.txt", b"one 1 2\ntwo 1\n", "line 2 is no word and 2 numbers"),
+        ("a.txt", b"\n", "line 1 is no word"),
+        ("a.txt", b"one 1 x\n", "line 1 is no word"),
+        ("a.txt", b"two 1 2\none 1 nan\n", "line 2 is no word"),
         (
             "a.txt.gz",
             gzip.compress(as_text().encode(), mtime=0)[:10] + b"damaged",
             "cannot be read",
         ),
-        ("a.txt", b"one 1 2\n\xff\xfe 1 2\n", "line 2: 'utf-8' codec.*expected UTF-8"),
+        ("a.txt", b"one 1 2\n\xff\xfe 1 2\n", "line 2 is no word.*in UTF-8"),
         ("a.txt.gz", b"one 1 2\n", "cannot be read"),
-        ("a.bin.gz", b"1 2\n", "`triptych data make word2vec --file "),
+        ("a.bin", b"1 2\none \0\1\2\3\4\5\6\7\n", "`triptych data make word2vec` writes"),
     ],
 )
 def test_damaged_files_are_told_with_their_place(name, content, said, tmp_path):
@@ -90,6 +89,9 @@ def test_a_file_without_a_word_of_the_vocabulary_is_refused(tmp_path):
     path = tmp_path / "vectors.txt"
     path.write_text(as_text())
     with pytest.raises(UserError, match="none of the 1 words"):
+        place_vectors(WordRows(nn.Parameter(torch.zeros(2, 2)), [None, "drei"]), str(path))
+    path.write_text("drei 1 2 3\n")
+    with pytest.raises(UserError, match="has it other than 2 numbers a word"):
         place_vectors(WordRows(nn.Parameter(torch.zeros(2, 2)), [None, "drei"]), str(path))
 
 

@@ -1,8 +1,6 @@
 """Rows of an embedding table: taken over from another vocabulary, or word vectors of a file."""
 
-import codecs
 import gzip
-import re
 import zlib
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
@@ -81,7 +79,6 @@ FIXED_ROWS = "triptych_fixed_rows"
 """Key of a checkpoint with the numbers of the rows that the training leaves as they are."""
 OPTION = "run.start.word_vectors"
 """Setting that names the file."""
-NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?(inf|nan)", re.IGNORECASE)
 
 
 class WordRows(NamedTuple):
@@ -128,7 +125,8 @@ def place_vectors(target: WordRows, path: str) -> FixedRows:
     if not vector_of:
         raise UserError(
             f"{OPTION}: {path} has none of the {len(rows_of):,} words of the vocabulary; is it of "
-            "another language, or are the tokens no words?"
+            f"another language, has it other than {target.table.shape[1]} numbers a word "
+            "(model.transformer.d_model), or are the tokens no words?"
         )
     rows = torch.tensor(sorted(vector_of))  # [n]
     fixed = FixedRows(target.table, rows, torch.stack([vector_of[int(row)] for row in rows]))
@@ -141,52 +139,33 @@ def read_vectors(path: str, wanted: set[str], d_model: int) -> dict[str, Tensor]
 
     Text, one word and its numbers per line, with the first line "words size" of word2vec or
     without it, compressed (.gz) or not. Of equal words the first counts. Raises UserError for a
-    missing or damaged file, or vectors of another size.
+    missing or damaged file, or vectors of fewer numbers.
     """
     file = Path(path)
-    if ".bin" in file.suffixes:
-        raise UserError(
-            f"{OPTION}: {path} is in the binary form; `triptych data make word2vec --file {path}` "
-            "writes it as text"
-        )
     vectors: dict[str, Tensor] = {}
-    number = n_words = 0
+    number = 0
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
             for number, line in enumerate(cast(IO[bytes], stream), start=1):
-                parts = line.removeprefix(codecs.BOM_UTF8).split()
-                place = f"{OPTION}: {path}, line {number}"
-                is_header = number == 1 and len(parts) == 2 and all(map(bytes.isdigit, parts))
-                size = int(parts[1]) if is_header else len(parts) - 1
-                if number == 1 and size != d_model:
-                    raise UserError(
-                        f"{place} has vectors of {size} numbers; expected {d_model}, the "
-                        "model.transformer.d_model"
-                    )
-                if is_header:
-                    n_words = int(parts[0])
+                if number == 1 and len(line.split()) == 2:
                     continue
-                words, numbers = parts[:-d_model], parts[-d_model:]
-                # A word may contain spaces, but no number after one.
-                if not words or any(map(NUMBER.fullmatch, words[1:])):
-                    raise UserError(
-                        f"{place} has {len(parts)} columns; expected a word and {d_model} numbers"
-                    )
                 try:
-                    word = b" ".join(words).decode()
-                    if word in wanted:
+                    word, *numbers = line.rsplit(None, d_model)  # a word may contain spaces
+                    if len(numbers) < d_model:
+                        raise ValueError("too few numbers")
+                    if (text := word.decode("utf-8-sig")) in wanted:
                         vector = torch.tensor([float(x) for x in numbers])
                         if not vector.isfinite().all():
                             raise ValueError("a number is not finite")
-                        vectors.setdefault(word, vector)
-                except ValueError as error:  # of other encodings too
+                        vectors.setdefault(text, vector)
+                except ValueError as error:
                     raise UserError(
-                        f"{place}: {error}; expected UTF-8 text, a word and its numbers"
+                        f"{OPTION}: {path}, line {number} is no word and {d_model} numbers "
+                        "(model.transformer.d_model) in UTF-8; `triptych data make word2vec` "
+                        "writes word2vec's binary form as text"
                     ) from error
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{OPTION}: {path} cannot be read: {error}") from error
     if not number:
         raise UserError(f"{OPTION}: {path} is empty; expected a word2vec or GloVe file")
-    if number <= n_words:
-        raise UserError(f"{OPTION}: {path} ends after {number - 1} of {n_words} words")
     return vectors
