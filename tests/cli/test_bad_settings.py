@@ -102,10 +102,6 @@ def test_a_mistake_in_the_file(refused, tmp_path: Path, text: str, says: list[st
         ("--trainer.overfit_batches 1", "overfit_batches is set"),
         ("--trainer.precision 16-mixed", "trainer.precision is 16-mixed, which needs a CUDA"),
         (
-            "--run.early_stopping_patience 2 --trainer.limit_val_batches 0",
-            "run.early_stopping_patience is 2",
-        ),
-        (
             "--optim.schedule Cosine --trainer.max_steps -1 --trainer.max_time 00:00:01:00",
             "optim.schedule is Cosine, which needs an end",
         ),

@@ -70,9 +70,9 @@ def test_the_patience_of_this_start_counts(tmp_path: Path) -> None:
     assert look.waiting == [(6, 2)]
 
 
-def test_patience_without_validation_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"patience is 2.*limit_val_batches is 0"):
-        go(tmp_path, resume=False, max_epochs=2, patience=2, limit_val_batches=0)
+def test_an_unknown_argument_of_the_trainer_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="max_step"):
+        go(tmp_path, resume=False, max_epochs=2, max_step=2)
     assert not any(tmp_path.iterdir())
 
 

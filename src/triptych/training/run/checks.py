@@ -13,7 +13,7 @@ import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.callbacks import Checkpoint
 
-from triptych.errors import UserError, nearest
+from triptych.errors import UserError
 from triptych.training.engine.devices import choose_precision, uses_cuda
 from triptych.training.lightning_fixes import AtomicCheckpointIO, copies_this_process, profiler_of
 from triptych.training.run.settings import RunSettings
@@ -77,10 +77,6 @@ def check_settings(config: RunSettings, trainer: dict[str, Any]) -> dict[str, An
     """
     run, optim = config.run, config.optim
     for name, value in trainer.items():
-        if name not in PARAMETERS or name == "self":
-            near = nearest(name, PARAMETERS)
-            hint = f"; did you mean trainer.{near}?" if near else ""
-            raise UserError(f"trainer.{name} is no argument of Lightning's Trainer{hint}")
         if name in NOT_ALLOWED and value is not None and value != PARAMETERS[name].default:
             raise UserError(f"trainer.{name} is set by the run: {NOT_ALLOWED[name]}")
         if name in _SMALLEST and value is not None and value < _SMALLEST[name]:
@@ -106,12 +102,6 @@ def check_settings(config: RunSettings, trainer: dict[str, Any]) -> dict[str, An
         raise UserError(
             f"optim.schedule is {type(optim.schedule).__name__}, which needs an end: set "
             "trainer.max_steps or trainer.max_epochs"
-        )
-    patience = run.early_stopping_patience
-    if patience is not None and trainer.get("limit_val_batches") == 0:
-        raise UserError(
-            f"run.early_stopping_patience is {patience} validations, but "
-            "trainer.limit_val_batches is 0; set one of them to null"
         )
     workers = run.compute.data_workers
     if workers and "fork" not in multiprocessing.get_all_start_methods():

@@ -199,17 +199,9 @@ def resume_run(
         say(f"{path.with_name('last.ckpt')} is missing or damaged.")
     for change in changed:
         say(f"Changed since the run began: {change}.")
-    _, processes = rank_and_world()
-    before = position["processes"]
-    if processes != before:
-        say(
-            f"The run had {before} processes and has {processes} now: the order of the data goes "
-            f"on, but an update takes {processes / before:g} times as many batches unless "
-            "trainer.accumulate_grad_batches makes up for it, and dropout and the ends of epochs "
-            "differ."
-        )
-    step = int(header["step"])
-    say(f"Resuming from step {step}, {path}.")
+    step, before, now = int(header["step"]), position["processes"], rank_and_world()[1]
+    others = f", with {now} processes in place of {before}" if now != before else ""
+    say(f"Resuming from step {step}, {path}{others}.")
     return step
 
 
