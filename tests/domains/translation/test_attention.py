@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from triptych.core.universal import Halting, Universal
-from triptych.domains.translation import inference, render
+from triptych.domains.translation import render
 from triptych.domains.translation.domain import TranslationAttentionOptions
 from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.model import END, SPECIALS, START
@@ -162,8 +160,8 @@ HALTED = SentenceAttention(
 )  # fmt: skip
 
 
-def test_drawings_show_weights_and_steps_by_piece(figures: list[Any]) -> None:
-    assert draw(HALTED, encoder=True) == {"": b"1", "-encoder": b"2", "-steps": b"3"}
+def test_drawings_show_weights_by_piece(figures: list[Any]) -> None:
+    assert draw(HALTED, encoder=True) == {"": b"1", "-encoder": b"2"}
     rows_of = {0: HALTED.target_pieces, 1: HALTED.source_pieces}
     for number, weights in ((0, HALTED.cross), (1, HALTED.encoder)):
         axes = figures[number].axes[0]
@@ -171,52 +169,32 @@ def test_drawings_show_weights_and_steps_by_piece(figures: list[Any]) -> None:
         assert image.get_array().tolist() == weights
         assert image.get_clim() == (0, max(map(max, weights)))
         assert (names(axes.xaxis), names(axes.yaxis)) == (HALTED.source_pieces, rows_of[number])
-    sides = ((HALTED.source_steps, rows_of[1]), (HALTED.target_steps, rows_of[0]))
-    for axes, (steps, pieces_of) in zip(figures[2].axes, sides, strict=True):
-        assert [bar.get_height() for bar in axes.patches] == steps
-        assert names(axes.xaxis) == pieces_of
-        assert axes.get_xlim() == pytest.approx((-0.6, 3.6)), "room for the longer side"
-        assert axes.get_ylim() == figures[2].axes[0].get_ylim(), "one scale for both"
-    plain = replace(HALTED, source_steps=None, target_steps=None)
-    assert draw(plain, encoder=False) == {"": b"4"}
+    assert draw(HALTED, encoder=False) == {"": b"3"}
     wide = heat_map(np.full((2, 60), 1 / 60).tolist(), ["x"] * 2, ["long"] * 60)
-    assert wide == b"5"
+    assert wide == b"4"
     assert figures[0].get_size_inches().tolist() == pytest.approx([4.5, 3.0])
-    assert figures[4].get_size_inches().tolist() == pytest.approx([60 * 0.34 + 2.2, 3.0])
+    assert figures[3].get_size_inches().tolist() == pytest.approx([60 * 0.34 + 2.2, 3.0])
     tall = heat_map(np.full((200, 1), 1.0).tolist(), ["x"] * 200, ["y"])
-    assert tall == b"6"
-    assert figures[5].get_size_inches().tolist() == pytest.approx([4.5, 31.6]), "scaled down"
+    assert tall == b"5"
+    assert figures[4].get_size_inches().tolist() == pytest.approx([4.5, 31.6]), "scaled down"
     slants = [
-        label.get_rotation() for n in (0, 4) for label in figures[n].axes[0].get_xticklabels()
+        label.get_rotation() for n in (0, 3) for label in figures[n].axes[0].get_xticklabels()
     ]
     assert slants == [45] * 62
     heat_map([[1.0]], ["x"], ["to"])
-    assert figures[6].axes[0].get_xticklabels()[0].get_rotation() == 0
+    assert figures[5].axes[0].get_xticklabels()[0].get_rotation() == 0
 
 
-def test_mean_steps_are_drawn_over_the_number_of_pieces(figures: list[Any]) -> None:
-    short = replace(HALTED, source_steps=[4.0], target_steps=[])
-    render.draw_steps_by_length([HALTED, short])
-    (axes,) = figures[0].axes
-    encoder, decoder = (points.get_offsets().tolist() for points in axes.collections)
-    assert (encoder, decoder) == ([[2, 1.75], [1, 4]], [[4, 2]])
-    assert axes.get_ylim()[0] == 0
-
-
-@pytest.mark.parametrize(("encoder", "halting"), [(True, True), (False, False)])
+@pytest.mark.parametrize("encoder", [True, False])
 def test_each_sentence_has_its_drawings_in_the_folder(
     translator: TranslationModel,
     figures: list[Any],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     encoder: bool,
-    halting: bool,
 ) -> None:
     """Numbered as the lines are, blank ones too."""
     found = [replace(HALTED, source=line) for line in ("a", "b")]
-    if not halting:
-        found = [replace(one, source_steps=None, target_steps=None) for one in found]
-    monkeypatch.setattr(inference, "halts", lambda model: halting)
     (tmp_path / "lines.txt").write_text("a\n\nb\n", encoding="utf-8")
     options = TranslationAttentionOptions(
         checkpoint="x", out="y", input=str(tmp_path / "lines.txt"), encoder=encoder
@@ -226,14 +204,14 @@ def test_each_sentence_has_its_drawings_in_the_folder(
         translator, "attention", lambda lines, layer=None, head=None, beam=0: iter(found)
     )
     translator.write_attention(options, folder, lambda *_, **__: None)
-    ends = ["", *["-encoder"] * encoder, *["-steps"] * halting]
+    ends = ["", *["-encoder"] * encoder]
     drawings = {f"sentence-00{n}{end}.png" for n in (1, 3) for end in ends}
     numbers = json.loads((tmp_path / "out/attention.json").read_text())
     assert [(one["drawing"], one["source"]) for one in numbers] == [
         ("sentence-001.png", "a"), ("sentence-003.png", "b")
     ]  # fmt: skip
     files = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
-    assert files.keys() == {"attention.json", *["steps.png"] * halting, *drawings}
+    assert files.keys() == {"attention.json", *drawings}
     in_order = [files[f"sentence-00{n}{end}.png"] for n in (1, 3) for end in ends]
     assert in_order == [b"%d" % n for n in range(1, 2 * len(ends) + 1)]
     with pytest.raises(UserError, match="already holds"):
@@ -287,8 +265,6 @@ def test_a_model_that_halts_shows_the_steps_of_each_piece(
     assert one.layer == 2
     assert last.layer == 3
     assert one.cross != last.cross
-    image = Image.open(io.BytesIO(render.draw_steps(one)))
-    assert image.format == "PNG"
 
 
 def test_a_model_without_halting_has_no_steps(translator: TranslationModel) -> None:

@@ -9,7 +9,6 @@ from triptych.errors import UserError
 from triptych.types import Checked, Dtype, NonNegativeInt, PositiveInt
 
 NUMBERS = "attention.json"
-STEPS = "steps.png"
 BY_WORDS = ("document", "keep", "glossary", "terms", "alignments")
 """Options of `TranslationRequest` that find words of a line in its translation."""
 
@@ -192,8 +191,7 @@ class TranslationAttentionOptions(options.AttentionOptions):
     """Translate lines and draw the attention weights between source and translation of each."""
 
     out: str
-    """Folder for one .png per sentence and for attention.json; created if missing. A model that
-    halts also has one .png per sentence with the steps of each piece, and steps.png by length."""
+    """Folder for one .png per sentence and for attention.json; created if missing."""
     input: str | None = None
     """Text file (UTF-8), one sentence a line; null for standard input."""
     encoder: bool = False

@@ -10,7 +10,6 @@ from itertools import islice
 from typing import Any
 
 from triptych.core.models.encoder_decoder import SequenceToSequence
-from triptych.core.universal import halts
 from triptych.decoding.beams import Hypothesis, LengthPenalty
 from triptych.decoding.ranks import gathered, share, shared_out
 from triptych.domains.base import AlignedText, TrainedModel, Translation
@@ -20,7 +19,6 @@ from triptych.domains.translation import documents, metrics, render
 from triptych.domains.translation.data import EncodedPairs
 from triptych.domains.translation.domain import (
     NUMBERS,
-    STEPS,
     SearchOptions,
     TranslationAttentionOptions,
     TranslationRequest,
@@ -294,18 +292,14 @@ class TranslationModel(metrics.LikelihoodScores, TrainedModel):
         if not stems:
             name = options.input or "standard input"
             raise UserError(f"{name} has no sentence; expected at least one line with text")
-        halting = halts(model)
-        ends = ["", *[render.ENCODER] * options.encoder, *[render.STEPS] * halting]
-        drawn = [f"{stem}{end}.png" for stem in stems for end in ends]
-        out.check_free([NUMBERS, *[STEPS] * halting, *drawn])
+        ends = ["", *[render.ENCODER] * options.encoder]
+        out.check_free([NUMBERS, *(f"{stem}{end}.png" for stem in stems for end in ends)])
         found = list(self.attention(lines, **options.arguments_of(self.attention)))
         numbers = []
         for stem, attended in zip(stems, found, strict=True):
             for end, drawing in render.draw(attended, encoder=options.encoder).items():
                 out.write(f"{stem}{end}.png", drawing)
             numbers.append({"drawing": f"{stem}.png", **asdict(attended)})
-        if halting:
-            out.write(STEPS, render.draw_steps_by_length(found))
         out.write(NUMBERS, json_bytes(numbers))
         return f"{counted(len(numbers), 'sentence', 'sentences')} (.png, {NUMBERS}) in {out}"
 

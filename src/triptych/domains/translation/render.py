@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,7 +19,6 @@ from triptych.decoding.beams import Hypothesis
 from triptych.domains.translation.lines import one_line
 from triptych.domains.translation.model import END, START, Tokenizers
 from triptych.files.drawing import (
-    GREY,
     cell_grid,
     fonts_of_every_script,
     missing_letters_told,
@@ -28,9 +27,6 @@ from triptych.files.drawing import (
 )
 from triptych.text.tokenizer import TextTokenizer
 from triptych.training.engine.devices import device_of, scoring
-
-if TYPE_CHECKING:  # loaded only where something is drawn
-    from matplotlib.axes import Axes
 
 EXAMPLES = {
     "en": "A man plays the guitar.",
@@ -44,8 +40,8 @@ SPACE = "·"
 """Visible character for a space in a piece."""
 END_NAME = "<end>"
 START_NAME = "<start>"
-ENCODER, STEPS = "-encoder", "-steps"
-"""Ends of the names of drawings of the encoder's self-attention and of the steps of each piece."""
+ENCODER = "-encoder"
+"""End of the names of drawings of the encoder's self-attention."""
 CELL = 0.34
 """Side of a cell in inches."""
 MAX_SIDE = 30.0
@@ -175,8 +171,8 @@ def merge_pieces(weights: Tensor, queries: Sequence[int], keys: Sequence[int]) -
 def draw(attended: SentenceAttention, *, encoder: bool) -> dict[str, bytes]:
     """Return PNGs by the ends of their names: "" for the cross-attention.
 
-    ENCODER, if asked for, has the self-attention of the encoder; STEPS, of a model that halts, the
-    steps of each piece. Prints the characters that no installed font has.
+    ENCODER, if asked for, has the self-attention of the encoder. Prints the characters that no
+    installed font has.
     """
     heads = "mean of all heads" if attended.head is None else f"head {attended.head}"
     where = f"layer {attended.layer}, {heads}"
@@ -188,8 +184,6 @@ def draw(attended: SentenceAttention, *, encoder: bool) -> dict[str, bytes]:
             title = f"self-attention of the encoder, {where}"
             sides = {"title": title, "queries": "query", "keys": "key"}
             drawings[ENCODER] = heat_map(attended.encoder, source, source, **sides)
-        if attended.source_steps is not None:
-            drawings[STEPS] = draw_steps(attended)
     return drawings
 
 
@@ -211,7 +205,10 @@ def heat_map(
         highest = max((max(row) for row in weights), default=1.0)
         image = axes.imshow(weights, cmap="Blues", vmin=0, vmax=highest, aspect="equal")
         size = 10 * scale**0.5
-        _name_columns(axes, columns, slanted="left", fontsize=size)
+        turned: dict[str, Any] = {}
+        if max(map(len, columns), default=1) > 2:  # longer names are slanted
+            turned = {"rotation": 45, "ha": "left", "rotation_mode": "anchor"}
+        axes.set_xticks(range(len(columns)), columns, fontsize=size, **turned)
         axes.set_yticks(range(len(rows)), rows, fontsize=size)
         axes.xaxis.tick_top()
         axes.xaxis.set_label_position("top")
@@ -222,55 +219,3 @@ def heat_map(
         shrink = min(0.8, 2.5 / figure.get_figheight())
         figure.colorbar(image, ax=axes, shrink=shrink, pad=0.02, label="attention weight")
         return png(figure)
-
-
-def _name_columns(axes: Axes, names: Sequence[str], *, slanted: str, fontsize: float) -> None:
-    """Write a name at each column; slanted: alignment of longer names, which are slanted."""
-    turned: dict[str, Any] = {"fontsize": fontsize, "rotation_mode": "anchor"}
-    if max(map(len, names), default=1) > 2:
-        turned |= {"rotation": 45, "ha": slanted}
-    axes.set_xticks(range(len(names)), names, **turned)
-
-
-def draw_steps(attended: SentenceAttention) -> bytes:
-    """Return a PNG of the steps at each piece of both sides, of a model whose positions halt."""
-    sides = [
-        ("encoder, at each piece of the source", attended.source_pieces, attended.source_steps),
-        ("decoder, where it predicts each piece", attended.target_pieces, attended.target_steps),
-    ]
-    longest = max(len(pieces) for _, pieces, _ in sides)
-    with fonts_of_every_script():
-        figure = new_figure(min(MAX_SIDE, max(4.5, CELL * longest + 1.2)), 4.4)
-        panels = figure.subplots(2, sharey=True)
-        for axes, (title, pieces, steps) in zip(panels, sides, strict=True):
-            axes.bar(range(len(pieces)), steps or [], color="#4c86b8")
-            _name_columns(axes, pieces, slanted="right", fontsize=10)
-            axes.set_xlim(-0.6, longest - 0.4)
-            axes.set_title(title, fontsize=9, loc="left", color=GREY)
-            _count_steps(axes, "steps")
-        return png(figure)
-
-
-def draw_steps_by_length(sentences: Sequence[SentenceAttention]) -> bytes:
-    """Return a PNG of mean steps by the number of pieces, of a model whose positions halt."""
-    figure = new_figure(6, 3.6)
-    axes = figure.add_subplot()
-    for label, marker in (("encoder", "o"), ("decoder", "x")):
-        sides = [one.source_steps if label == "encoder" else one.target_steps for one in sentences]
-        steps = [side for side in sides if side]
-        means = [sum(side) / len(side) for side in steps]
-        axes.scatter([len(side) for side in steps], means, marker=marker, label=label)
-    axes.set_xlabel("pieces of the sentence, with its end")
-    axes.locator_params(axis="x", integer=True)
-    axes.set_ylim(bottom=0)
-    axes.grid(alpha=0.25)
-    axes.legend(frameon=False)
-    _count_steps(axes, "steps, mean of the pieces")
-    return png(figure)
-
-
-def _count_steps(axes: Axes, label: str) -> None:
-    """Label the upright axis, which has numbers of steps."""
-    axes.set_ylabel(label)
-    axes.locator_params(axis="y", integer=True)
-    axes.spines[["top", "right"]].set_visible(False)
