@@ -1,4 +1,4 @@
-"""Rates of the training loaders without a model, and their memory on a corpus of any size."""
+"""Rates of the training loaders without a model, and their memory."""
 
 from __future__ import annotations
 
@@ -19,29 +19,22 @@ from triptych.domains.music.notes import Notes, settle
 from triptych.domains.music.sources.base import Piece
 from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.music.tokenizers.events import EventTokenizer
-from triptych.domains.translation.config import DataConfig
-from triptych.domains.translation.data import read_training_data
-from triptych.domains.translation.model import END, N_SPECIALS, START, Tokenizers
-from triptych.text.byte_level import BytePairs
-from triptych.training.loading.batches import Ragged, parts
+from triptych.domains.translation.data import EncodedPairs
+from triptych.domains.translation.model import END
+from triptych.text.batches import training_batches as text_batches
+from triptych.training.loading.batches import Ragged
 from triptych.training.loading.loader import ResumableLoader
-from triptych.training.loading.packed import PackWriter
 
-MIN_VOCABULARY = N_SPECIALS + BytePairs.min_pieces
 PAIRS = 29_000
 """Pairs of Multi30k; the corpora here have such lengths and random ids."""
-BYTES_PER_PAIR = 80
-"""Ids of two bytes, about 16 a side, and an offset of eight bytes for each side."""
 
 
 def run(setting: Setting) -> Iterator[Table]:
-    seconds, size = setting.sizes((0.1, 3e6), (3.0, 3e8), (20.0, 4e9))
+    seconds = setting.sizes(0.1, 3.0, 20.0)
     table = Table("loader", "Batches of the training loaders, no model", unit="tokens")
     with tempfile.TemporaryDirectory() as folder:
-        for name, pairs in (("text", PAIRS), ("large text", int(size / BYTES_PER_PAIR))):
-            write_corpus(Path(folder) / name, pairs)
-            _, loader, _ = read_training_data(DataConfig(packed=f"{folder}/{name}"), seed=0)
-            table.rows += rates(f"{name}, {pairs:,} pairs", loader, seconds)
+        text = text_batches(random_pairs(PAIRS), 4_096, seed=0)
+        table.rows += rates(f"text, {PAIRS:,} pairs", text, seconds)
         random = np.random.default_rng(0)
         onsets = np.sort(random.uniform(0, 600, (8, 6000)))
         columns = [(random.integers(21, 109, 6000), row) for row in onsets]
@@ -89,22 +82,11 @@ def resident() -> float:
     return int(path.read_text().split()[1]) * 4096 / 1e6 if path.exists() else 0.0
 
 
-def write_corpus(folder: Path, pairs: int) -> None:
-    """Write packed pairs of random ids, for training and, 200 of them, for validation."""
-    folder.mkdir()
-    writer, random = PackWriter(folder), np.random.default_rng(0)
-    tokenizers = Tokenizers.train(
-        [""], [""], kind=BytePairs(), vocabulary_size=MIN_VOCABULARY, shared=True
-    )
-    for split, items in [("validation", range(200)), *(("train", part) for part in parts(pairs))]:
-        for side in ("sources", "targets"):
-            lengths = random.normal(16, 5, len(items)).clip(4, 60).astype(np.int64)
-            offsets = np.concatenate([[0], np.cumsum(lengths)])
-            ids = random.integers(END + 1, MIN_VOCABULARY, offsets[-1], dtype=np.uint16)
-            ids[offsets[1:] - 1] = END
-            if side == "targets":
-                ids[offsets[:-1]] = START
-            writer.append_ragged(f"{split}.{side}", Ragged(ids, offsets))
-    counts = {"train": {"empty": 0}, "validation": {"empty": 0}}
-    about = {"domain": "translation", "vocabulary": tokenizers.to_plain(), "counts": counts}
-    writer.finish(about)
+def random_pairs(count: int) -> EncodedPairs:
+    """Return pairs of random ids."""
+    random, sides = np.random.default_rng(0), []
+    for _ in range(2):
+        lengths = random.normal(16, 5, count).clip(4, 60).astype(np.int64)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        sides.append(Ragged(random.integers(END + 1, 500, offsets[-1], dtype=np.int32), offsets))
+    return EncodedPairs(*sides)

@@ -17,13 +17,6 @@ from triptych.training.loading.packed import DESCRIPTION, PackWriter
 
 SMALL = {"transformer": {"n_layers": 1, "d_model": 8, "n_heads": 1}}
 DATA: dict[str, dict[str, Any]] = {
-    "translation": {
-        "source": {
-            "class_path": "triptych.domains.translation.synthetic.ReversedSentences",
-            "init_args": {},
-        },
-        "max_tokens": 512,
-    },
     "image": {
         "source": {"class_path": "triptych.domains.pictures.sources.CopiedRows", "init_args": {}},
     },
@@ -47,10 +40,6 @@ def tensors(batch: Any) -> list[Tensor]:
 @pytest.mark.parametrize("name", DATA)
 def test_packed_data_give_the_same_batches(name: str, tmp_path: Path) -> None:
     config, domain = config_of(name), find_domain(name)
-    if name == "translation":
-        more = tmp_path / "more.tsv"
-        more.write_text("source\ttarget\n" + "a b\tb a\n" * 3, encoding="utf-8")
-        config = replace(config, data=replace(config.data, additional_pairs=(str(more),)))
     domain.pack(config, str(tmp_path / "pack"))
     packed = replace(config, data=replace(config.data, packed=str(tmp_path / "pack")))
     task, *loaders = domain.prepare(config)
@@ -60,8 +49,6 @@ def test_packed_data_give_the_same_batches(name: str, tmp_path: Path) -> None:
         assert len(loader) == len(other)
         for one, two in zip(loader, other, strict=True):
             assert all(map(torch.equal, tensors(one), tensors(two)))
-    if name == "translation":
-        assert packed_task.generated_pairs == task.generated_pairs
     with pytest.raises(UserError, match="already holds"):
         domain.pack(config, str(tmp_path / "pack"))
     assert (tmp_path / "pack" / DESCRIPTION).exists()

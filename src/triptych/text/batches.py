@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from triptych.errors import UserError
 from triptych.training.loading.batches import Items, Ragged, batches_by_length, parts, plan_parts
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
-from triptych.training.loading.packed import release_maps
 
 
 class Examples(ABC):
@@ -52,7 +51,6 @@ def training_batches(
         kept = np.arange(len(items))
         if max_length is not None:
             kept = np.flatnonzero(sizes.max(1) <= max_length)
-        release_maps()  # of the offsets
         return kept, sizes[kept]
 
     def plan(items: range, generator: torch.Generator) -> Ragged:

@@ -21,7 +21,6 @@ UNKNOWN = "<unk>"
 class BytePairs(TokenizerConfig):
     """Byte-level BPE (Sennrich et al. 2016): frequent words are one token; encodes any text."""
 
-    lossless = True
     min_pieces = 256
 
     def build(self, lines: Iterable[str], size: int, specials: Sequence[str]) -> TextTokenizer:

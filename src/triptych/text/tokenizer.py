@@ -88,8 +88,6 @@ REPLACED = "replaced"
 class TokenizerConfig(Checked, ABC):
     """Kind of tokenizer, for any domain of text."""
 
-    lossless: ClassVar[bool] = False
-    """Whether every text can be encoded, so that its ids give it back."""
     min_pieces: ClassVar[int] = 2
     """Smallest vocabulary in tokens, without the special ids."""
 

@@ -20,9 +20,6 @@ class DataConfig(Checked):
 
     source: Corpus = field(default_factory=NumberWords)
     """Corpus: NumberWords, ReversedSentences, ParallelText, TabSeparated or TwoLanguages."""
-    packed: str | None = None
-    """Folder that `triptych pack translation` has written, from which training and validation pairs
-    and the vocabulary are read in place of the source; null for none."""
     tokenizer: TokenizerConfig = field(default_factory=BytePairs)
     """Kind of tokens, by class path: BytePairs, Characters, Words or ReplacedCharacters."""
     additional_pairs: tuple[str, ...] = ()

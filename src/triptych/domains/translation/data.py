@@ -1,38 +1,30 @@
-"""Training and validation data of a run: vocabulary, encoded pairs, padded batches and packs."""
+"""Training and validation data of a run: vocabulary, encoded pairs and padded batches."""
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
-from triptych.config.schema import to_plain
 from triptych.domains.translation.model import END, START, Tokenizers
 from triptych.domains.translation.quality import N_USUAL, table
 from triptych.domains.translation.sources import Pair
 from triptych.errors import UserError
-from triptych.files.progress import display
 from triptych.text.batches import Examples, training_batches
 from triptych.text.tokenizer import PAD
 from triptych.training.loading.batches import Items, Ragged
 from triptych.training.loading.loader import ResumableLoader
-from triptych.training.loading.packed import Pack, PackWriter
 
 if TYPE_CHECKING:
-    from triptych.domains.translation.config import Config, DataConfig
+    from triptych.domains.translation.config import DataConfig
 
 LOG = logging.getLogger(__name__)
-VOCABULARY_PAIRS = 2_000_000
-"""Training pairs, from the first on, of which the vocabulary of a pack is learnt."""
-CHUNK = 10_000
-"""Pairs encoded at a time."""
 
 
 class Batch(NamedTuple):
@@ -67,14 +59,12 @@ class EncodedPairs(Examples):
         self.targets = targets
 
     @classmethod
-    def of(
-        cls, pairs: Sequence[Pair], tokenizers: Tokenizers, dtype: DTypeLike = np.int32
-    ) -> EncodedPairs:
+    def of(cls, pairs: Sequence[Pair], tokenizers: Tokenizers) -> EncodedPairs:
         sources = tokenizers.source.encode_batch([source for source, _ in pairs])
         targets = tokenizers.target.encode_batch([target for _, target in pairs])
         return cls(
-            Ragged.of(([*row, END] for row in sources), dtype),
-            Ragged.of(([START, *row, END] for row in targets), dtype),
+            Ragged.of(([*row, END] for row in sources), np.int32),
+            Ragged.of(([START, *row, END] for row in targets), np.int32),
         )
 
     def __len__(self) -> int:
@@ -96,37 +86,24 @@ def read_training_data(
     """Return the vocabulary, learnt from the training split, its loader, and the validation pairs.
 
     Pairs with an empty side and pairs longer than `max_length` are left out, and counted in what is
-    printed. The validation pairs of a pack are decoded, as byte-level ids lose nothing. vocabulary:
-    of the checkpoint that initialises the run, see `Tokenizers.to_plain`. Raises UserError for
-    missing or damaged files and without a training pair.
+    printed. vocabulary: of the checkpoint that initialises the run, see `Tokenizers.to_plain`.
+    Raises UserError for missing or damaged files and without a training pair.
     """
-    if config.packed is not None:
-        tokenizers, encoded, left_out = read_pack(config.packed, "train")
-        if vocabulary not in (None, tokenizers.to_plain()):
-            raise UserError(
-                f"data.packed {config.packed} has another vocabulary than the checkpoint whose "
-                "weights the run starts with"
-            )
-        held_out = read_pack(config.packed, "validation")[1]
-        sides = ((tokenizers.source, held_out.sources), (tokenizers.target, held_out.targets))
-        texts = (side.decode_batch(row.tolist() for row in rows) for side, rows in sides)
-        validation = list(zip(*texts, strict=True))
+    read = config.source.read_to_train()
+    if config.source.held_out() and len(looks := table(read)) > N_USUAL:
+        LOG.warning("what the data look like:\n%s", "\n".join(looks))
+    validation, pairs = read["validation"], [*read.pop("train"), *config.more_pairs()]
+    filled = list(filter(all, pairs))  # with text on both sides
+    left_out = len(pairs) - len(filled)
+    if vocabulary is None:
+        tokenizers = learn_vocabulary(config, filled)
     else:
-        read = config.source.read_to_train()
-        if config.source.held_out() and len(looks := table(read)) > N_USUAL:
-            LOG.warning("what the data look like:\n%s", "\n".join(looks))
-        validation, pairs = read["validation"], [*read.pop("train"), *config.more_pairs()]
-        filled = list(filter(all, pairs))  # with text on both sides
-        left_out = len(pairs) - len(filled)
-        if vocabulary is None:
-            tokenizers = learn_vocabulary(config, filled)
-        else:
-            tokenizers = Tokenizers.from_plain(vocabulary)
-            print(
-                "the vocabulary is the checkpoint's; the settings of data do not apply to it",
-                file=sys.stderr,
-            )
-        encoded = EncodedPairs.of(filled, tokenizers)
+        tokenizers = Tokenizers.from_plain(vocabulary)
+        print(
+            "the vocabulary is the checkpoint's; the settings of data do not apply to it",
+            file=sys.stderr,
+        )
+    encoded = EncodedPairs.of(filled, tokenizers)
 
     if not len(encoded):
         raise UserError(f"no training pair is left: {left_out:,} with an empty side")
@@ -149,48 +126,3 @@ def learn_vocabulary(config: DataConfig, pairs: Sequence[Pair]) -> Tokenizers:
         vocabulary_size=config.vocabulary_size,
         shared=config.shared_vocabulary,
     )
-
-
-def read_pack(folder: str, split: str) -> tuple[Tokenizers, EncodedPairs, int]:
-    """Return vocabulary, pairs and number of pairs left out of a split; UserError for no pack."""
-    pack = Pack(folder, "translation")
-    encoded = EncodedPairs(*(pack.ragged(f"{split}.{side}") for side in ("sources", "targets")))
-    empty = int(pack.about["counts"][split]["empty"])
-    return Tokenizers.from_plain(pack.about["vocabulary"]), encoded, empty
-
-
-def pack(config: Config, writer: PackWriter) -> str:
-    """Write the training and validation pairs as ids; return a sentence about them.
-
-    Training pairs with an empty side are left out. Text files are read one after the other, so that
-    the largest file has to fit into memory. Raises UserError for a tokenizer whose ids do not give
-    every text back.
-    """
-    data = config.data
-    if not data.tokenizer.lossless:
-        raise UserError(
-            f"data.tokenizer is {type(data.tokenizer).__name__}, whose ids do not give every text "
-            "back, and a pack holds ids alone; expected BytePairs"
-        )
-    filled = filter(all, _read(data, "train"))
-    tokenizers = learn_vocabulary(data, list(islice(filled, VOCABULARY_PAIRS)))
-    dtype = np.min_scalar_type(max(len(tokenizers.source), len(tokenizers.target)))
-    counts = {}
-    for split in ("train", "validation"):
-        progress, rest, read, written = display(f"{split} pairs"), _read(data, split), 0, 0
-        while chunk := list(islice(rest, CHUNK)):
-            read += len(chunk)
-            chosen = list(filter(all, chunk)) if split == "train" else chunk
-            encoded = EncodedPairs.of(chosen, tokenizers, dtype)
-            writer.append_ragged(f"{split}.sources", encoded.sources)
-            writer.append_ragged(f"{split}.targets", encoded.targets)
-            written += len(chosen)
-            progress(read, 0)
-        counts[split] = {"pairs": written, "empty": read - written}
-    about = {"domain": "translation", "data": to_plain(data), "vocabulary": tokenizers.to_plain()}
-    writer.finish(about | {"counts": counts})
-    return f"{counts['train']['pairs']:,} training pairs; {tokenizers}"
-
-
-def _read(data: DataConfig, split: str) -> Iterator[Pair]:
-    return chain(data.source.read(split), data.more_pairs() if split == "train" else ())

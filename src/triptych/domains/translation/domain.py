@@ -226,7 +226,6 @@ class TranslationDomain(Domain):
     """Sentences in one language and their translations into another."""
 
     name = "translation"
-    packing = "triptych.domains.translation.data"
     evaluate_options = TranslationEvaluateOptions
     translate_options = TranslationTranslateOptions
     attention_options = TranslationAttentionOptions
