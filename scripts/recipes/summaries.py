@@ -7,16 +7,20 @@ Writes for each split (train, validation, test) two files with the columns `docu
 - modules.SPLIT.tsv: all docstrings of a module, whole, and the first sentence of its own.
 
 Each split has packages of its own. A pair is left out if its document or its summary occurred
-before: in the test split, in the validation split, in training. versions.tsv has the versions of
-the packages, on which the text depends; the licences of the packages apply to it.
+before: in the test split, in the validation split, in training. baseline.tsv has the ROUGE of the
+first sentence of each document (lead-1) and of a random one. versions.tsv has the versions of the
+packages, on which the text depends; the licences of the packages apply to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import random
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from triptych.domains.translation.metrics import ROUGE, rouge
 from triptych.types import Checked, PositiveInt
 
 from ._prose import Docstring, read_docstrings, versions
@@ -26,6 +30,7 @@ SPLITS = ("test", "validation", "train")
 """In the order in which a pair of two splits belongs to the first one."""
 NO_MODULES = ("torch",)
 """Packages that modules.SPLIT.tsv leaves out, since many of their modules are too long to read."""
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 MAX_SUMMARY_WORDS = 40
 """Largest number of words of a summary; a longer first sentence is no summary."""
 
@@ -58,10 +63,11 @@ class Options(Checked):
             )
 
 
-def main(options: Options) -> Iterator[tuple[str, Iterable[tuple[str, str]]]]:
+def main(options: Options) -> Iterator[tuple[str, Iterable[tuple[str, ...]]]]:
     """Yield the files."""
     packages = {split: getattr(options, split) for split in SPLITS}
     of_package = {name: read_docstrings(name) for names in packages.values() for name in names}
+    scores: list[tuple[str, ...]] = []
     for kind in ("docstrings", "modules"):
         seen: set[str] = set()
         for split, names in packages.items():
@@ -80,6 +86,9 @@ def main(options: Options) -> Iterator[tuple[str, Iterable[tuple[str, str]]]]:
                     kept.append((document, summary))
                     seen |= {document, summary}
             yield f"{kind}.{split}.tsv", [HEADER, *kept]
+            if split != "train" and kept:
+                scores += baselines(f"{kind}.{split}", kept)
+    yield "baseline.tsv", [("split", "summary", *ROUGE), *scores]
     yield "versions.tsv", versions(of_package)
 
 
@@ -100,3 +109,16 @@ def documents(
     for summary, *rest in texts:
         if len(rest) >= min_sentences and len(summary.split()) <= MAX_SUMMARY_WORDS:
             yield " ".join(" ".join(rest).split(" ")[:max_words]), summary
+
+
+def baselines(split: str, pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[str, ...]]:
+    """Yield the ROUGE of a sentence of each document in place of its summary."""
+    sentences = [SENTENCE_END.split(document) for document, _ in pairs]
+    generator = random.Random(0)
+    chosen = {
+        "lead-1": [first for first, *_ in sentences],
+        "random sentence": [generator.choice(each) for each in sentences],
+    }
+    for name, texts in chosen.items():
+        found = rouge(texts, [summary for _, summary in pairs])
+        yield split, name, *(f"{value:.2f}" for value in found.values())

@@ -110,3 +110,11 @@ def test_a_module_is_one_document_of_all_its_docstrings() -> None:
 def test_a_package_in_two_splits_is_refused() -> None:
     with pytest.raises(ValueError, match="share the packages numpy"):
         summaries.Options(train=("numpy", "scipy"), test=("numpy",))
+
+
+def test_the_baselines_copy_a_sentence_of_the_document() -> None:
+    pairs = [("One tree grows. Two trees fall.", "One tree grows.")] * 4
+    lead, random = summaries.baselines("docstrings.test", pairs)
+    assert lead == ("docstrings.test", "lead-1", "100.00", "100.00", "100.00")
+    assert random[1] == "random sentence"
+    assert float(random[2]) < 100

@@ -1,4 +1,4 @@
-"""Scores of corpora whose targets are no translations: ROUGE and its baselines, characters."""
+"""Scores of corpora whose targets are no translations: ROUGE, characters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from triptych.domains.translation.metrics import (
     ROUGE,
     character_accuracy,
     rouge,
-    rouge_of_baselines,
     score_translations,
 )
 from triptych.domains.translation.sources import ParallelText
@@ -20,12 +19,6 @@ def test_rouge_is_that_of_its_definition() -> None:
     assert found == pytest.approx({"rouge1": 100 / 3, "rouge2": 0.0, "rougeL": 100 / 3}, abs=1e-4)
     found = rouge(["the tree has leaves"], ["the leaves has tree"])  # subsequence of 2 of 4 words
     assert found == pytest.approx({"rouge1": 100, "rouge2": 0, "rougeL": 50}, abs=1e-4)
-
-
-def test_the_baselines_copy_a_sentence_of_the_document() -> None:
-    found = rouge_of_baselines(["One tree grows. Two trees fall."], ["One tree grows."])
-    assert found["lead-1"]["rouge2"] == pytest.approx(100)
-    assert set(found) == {"lead-1", "random sentence"}
 
 
 def test_the_targets_decide_what_is_scored() -> None:

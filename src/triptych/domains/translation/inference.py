@@ -308,7 +308,7 @@ class TranslationModel(metrics.LikelihoodScores, TrainedModel):
     ) -> Evaluation:
         """Return nats per token and the scores of `score_translations` of a whole split.
 
-        The details have all translations, and of summaries the scores of baselines.
+        The details have all translations.
         """
         split, trained_on = request.split, self.data_settings
         corpus = source_to_score(trained_on.source, split, request.data)
@@ -339,7 +339,6 @@ class TranslationModel(metrics.LikelihoodScores, TrainedModel):
             targets=corpus.targets,
         )
         rows = zip(sources, references, translations, strict=True)
-        summaries = corpus.targets == "summaries"
         sides = translations, references, corpus.bleu_tokenizer()
         details: dict[str, Any] = {
             **about_scores,
@@ -355,7 +354,6 @@ class TranslationModel(metrics.LikelihoodScores, TrainedModel):
             "samples": [dict(zip(SAMPLE, row, strict=True)) for row in islice(rows, SAMPLE_ROWS)],
             "hypotheses": translations,
             **({"looks": looks} if len(looks := table({split: pairs})) > N_USUAL else {}),
-            "baselines": metrics.rouge_of_baselines(sources, references) if summaries else {},
         }
         scores = self.metrics(totals) | scores
         return Evaluation(self.domain, split, scores, int(totals["pairs"]), details)

@@ -6,8 +6,6 @@ with its signature: scores with different signatures cannot be compared.
 
 from __future__ import annotations
 
-import random
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version
@@ -31,7 +29,6 @@ LABELS = {
     "on Multi30k report it; mostly above bleu and not to be compared with it",
 }
 """Descriptions of the scores for printing."""
-SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 ROUGE = ("rouge1", "rouge2", "rougeL")
 """Overlap of words, of pairs of words, and longest common subsequence (Lin 2004)."""
 
@@ -209,16 +206,3 @@ def rouge(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, flo
 
     scores = rouge_score(list(hypotheses), list(references), rouge_keys=ROUGE)
     return {name: 100 * float(scores[f"{name}_fmeasure"]) for name in ROUGE}
-
-
-def rouge_of_baselines(
-    documents: Sequence[str], references: Sequence[str]
-) -> dict[str, dict[str, float]]:
-    """Return `rouge` of the first sentence of each document, and of a random one."""
-    sentences = [SENTENCE_END.split(document) for document in documents]
-    generator = random.Random(0)
-    baselines = {
-        "lead-1": [first for first, *_ in sentences],
-        "random sentence": [generator.choice(each) for each in sentences],
-    }
-    return {name: rouge(chosen, references) for name, chosen in baselines.items()}
