@@ -143,8 +143,13 @@ class Demo:
         """Train the model of one domain; name: of the run, else that of the domain."""
         name = name or domain
         path = ROOT / "configs" / domain / f"{config}.yaml"
+        data: list[str] = []
+        if domain == "translation":
+            numbers = str(self.out / "numbers")
+            run("data", "make", "numbers", "--out", numbers)
+            data = ["--data.source.init_args.directory", numbers]
         run(
-            *("train", domain, "--config", str(path), "--run.directory", str(self.out)),
+            *("train", domain, "--config", str(path), "--run.directory", str(self.out), *data),
             *("--run.name", name, "--run.wandb", "off", "--minutes", f"{seconds / 60:.4f}"),
         )
         checkpoints = self.out / name / "checkpoints"

@@ -17,10 +17,10 @@ from tempfile import TemporaryDirectory
 import torch
 
 from gpu.setting import Row, Setting, difference
+from triptych.tools import recipes
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 IMAGES = ("--data.source", '{"class_path": "CopiedRows", "init_args": {"height": 8, "width": 8}}')
-SENTENCES = ("--data.source", "ReversedSentences")
 SMALL = ("--model.transformer.n_layers", "2", "--model.transformer.d_model", "64",
          "--model.transformer.n_heads", "2")  # fmt: skip
 """Heads of 32 features, which FlexAttention computes."""
@@ -53,9 +53,9 @@ SYSTEMS = {
         "music/copied-motifs", (*SMALL, "--model.melody", '{"n_layers": 1}'), ()
     ),
     "translation": System("translation/reversed", SMALL, ("translate",)),
-    "translation, recurrent": System("translation/numbers-en-de-rnn", SENTENCES, ("translate",)),
+    "translation, recurrent": System("translation/numbers-en-de-rnn", (), ("translate",)),
     "translation, Universal": System(
-        "translation/numbers-en-de-universal", (*SENTENCES, *SMALL), ("translate",)
+        "translation/numbers-en-de-universal", SMALL, ("translate",)
     ),
     "language": System("language/lm-multi30k", SMALL),
     "masked language": System("language/bert-multi30k", SMALL, ()),
@@ -80,6 +80,7 @@ class Workplace:
             for name in ("train.en.gz", "val.en.gz", "test_2016_flickr.en.gz"):
                 with gzip.open(Path(folder, name), "wt", encoding="utf-8") as file:
                     file.write("\n".join(lines))
+            recipes.make("reversed", ["--out", f"{folder}/reversed"])
             yield cls(setting, Path(folder))
 
     def command(self, *words: object) -> str:
@@ -102,6 +103,8 @@ class Workplace:
         data = ()
         if domain == "language":
             data = ("--data.source.init_args.directory", self.folder)
+        if domain == "translation":
+            data = ("--data.source.init_args.directory", self.folder / "reversed")
         length = ("--trainer.max_steps", steps, "--trainer.val_check_interval", steps)
         device = ("--trainer.accelerator", "gpu" if self.setting.on_cuda else "cpu")
         with self.setting.strict():

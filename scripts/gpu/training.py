@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ SYNTHETIC = {
     "music": "music/copied-motifs.yaml",
     "translation": "translation/reversed.yaml",
 }
-"""A configuration of each domain that needs no data."""
+"""A configuration of each domain whose data are computed."""
 
 
 @dataclass
@@ -36,11 +37,16 @@ class Loop:
 
         from triptych.config.schema import from_plain
         from triptych.domains import find_domain
+        from triptych.tools import recipes
 
         settings = yaml.safe_load((CONFIGS / config).read_text(encoding="utf-8"))
         settings.pop("trainer", None)
         domain = find_domain(config.partition("/")[0])
-        task, loader, _ = domain.prepare(from_plain(domain.config_class(), settings))
+        with TemporaryDirectory() as folder:
+            if config == SYNTHETIC["translation"]:
+                recipes.make("reversed", ["--out", f"{folder}/data"])
+                settings["data"]["source"]["init_args"]["directory"] = f"{folder}/data"
+            task, loader, _ = domain.prepare(from_plain(domain.config_class(), settings))
         return cls(setting, task.to(setting.device).train(), loader)
 
     def __post_init__(self) -> None:

@@ -15,9 +15,10 @@ import pretty_midi
 import pytest
 import yaml
 from export_cases import rewritten
+from number_tables import write_numbers
 
 from triptych.cli.main import main
-from triptych.domains.translation.synthetic import NumberWords
+from triptych.config.schema import to_plain
 
 
 def gelu(d_ff: int) -> dict[str, Any]:
@@ -115,13 +116,15 @@ def digits() -> dict[str, Any]:
     return content
 
 
-def numbers() -> dict[str, Any]:
-    source = {
-        "class_path": "triptych.domains.translation.synthetic.NumberWords",
-        "init_args": {"high": 999, "train_size": 100, "validation_size": 8, "test_size": 8},
-    }
+def numbers(folder: Path) -> dict[str, Any]:
+    source = write_numbers(folder / "numbers", train_size=100, validation_size=8, test_size=8)
     return settings(
-        {"source": source, "vocabulary_size": 270, "max_tokens": 512, "validation_lines": 4}
+        {
+            "source": to_plain(source),
+            "vocabulary_size": 270,
+            "max_tokens": 512,
+            "validation_lines": 4,
+        }
     )
 
 
@@ -161,9 +164,12 @@ def write_yaml(path: Path, content: Any) -> Path:
 
 
 @pytest.fixture
-def tiny_settings(music_run: MusicRun) -> Callable[[str], dict[str, Any]]:
+def tiny_settings(
+    music_run: MusicRun, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], dict[str, Any]]:
     """The settings of each domain's run below."""
-    made = {"image": digits, "translation": numbers}
+    made: dict[str, Any] = {"image": digits}
+    made["translation"] = lambda: numbers(tmp_path_factory.mktemp("numbers"))
     made["music"] = lambda: performances(music_run.folder / "midi")
     return lambda domain: made[domain]()
 
@@ -218,7 +224,7 @@ def image_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def translation_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("translation")
-    path = write_yaml(folder / "n.yaml", numbers())
+    path = write_yaml(folder / "n.yaml", numbers(folder))
     with working_in(folder):
         assert main(["train", "translation", "--config", str(path)]) == 0
     return folder / "runs/run/checkpoints/best.ckpt"
@@ -232,12 +238,14 @@ def english_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     folder = tmp_path_factory.mktemp("english")
     (folder / "text").mkdir()
-    words = NumberWords("de", "en", high=999, train_size=300, validation_size=8, test_size=60)
+    sizes = {"train_size": 300, "validation_size": 8, "test_size": 60}
+    languages = {"source_language": "de", "target_language": "en"}
+    words = write_numbers(folder / "numbers", **languages, **sizes)
     for split in words.splits():
         for side, language in enumerate(("de", "en")):
             lines = "".join(f"{pair[side]}\n" for pair in words.items(split))
             (folder / f"text/{split}.{language}").write_text(lines, encoding="utf-8")
-    content = numbers()
+    content = numbers(folder / "small")
     files = {split: [f"{split}.{{language}}"] for split in words.splits()}
     content["data"]["source"] = {
         "class_path": "triptych.domains.translation.sources.ParallelText",

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from number_tables import write_numbers
 
 from triptych.training.run.checkpoint import read_checkpoint
 
@@ -40,7 +41,10 @@ def test_a_translator_keeps_its_vocabulary_with_other_sentences(
 ) -> None:
     path = configs("translation")
     content = yaml.safe_load(path.read_text())
-    content["data"]["source"]["init_args"] |= {"high": 99, "train_size": 40}
+    other = write_numbers(
+        tmp_path / "other", high=99, train_size=40, validation_size=8, test_size=8
+    )
+    content["data"]["source"]["init_args"]["directory"] = other.directory
     content["data"]["vocabulary_size"] = 300
     path.write_text(yaml.safe_dump(content))
     answer = cli("train", "translation", "--config", path)

@@ -14,7 +14,6 @@ from triptych.domains.music.sources.chorales import CopiedMotifs
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.pictures.sources import CopiedRows
 from triptych.domains.synthetic import NoisyCopy, SyntheticSource, known_entropy, uniform_draws
-from triptych.domains.translation.synthetic import ReversedSentences
 
 
 def test_every_outcome_of_a_copy_has_its_probability() -> None:
@@ -61,7 +60,6 @@ def motifs(source: CopiedMotifs, split: str) -> list[bytes]:
     [
         (CopiedRows(), rows),
         (CopiedMotifs(), motifs),
-        (ReversedSentences(min_words=8), lambda source, split: source.items(split)),
     ],
     ids=lambda value: type(value).__name__,
 )

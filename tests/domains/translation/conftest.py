@@ -6,21 +6,22 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from number_tables import write_numbers
 
 from triptych.core.layers import GELU
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.translation.config import Config, DataConfig, ModelConfig
-from triptych.domains.translation.synthetic import NumberWords
 from triptych.domains.translation.task import TranslationTrainingModule, prepare
 from triptych.training.engine.optim import Constant
 from triptych.training.run.settings import OptimConfig
 
 
 @pytest.fixture(scope="session")
-def tiny_config() -> Config:
+def tiny_config(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    folder = tmp_path_factory.mktemp("numbers")
     return Config(
         data=DataConfig(
-            source=NumberWords(high=999, train_size=200, validation_size=30, test_size=40),
+            source=write_numbers(folder, train_size=200, validation_size=30, test_size=40),
             vocabulary_size=320,
             max_tokens=512,
             max_length=64,

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from triptych.domains.translation.model import N_SPECIALS, ModelConfig, TranslationSettings
-from triptych.domains.translation.sources import Corpus, Pair
-from triptych.domains.translation.synthetic import NumberWords
+from triptych.domains.translation.sources import Corpus, Pair, ParallelText
 from triptych.text.byte_level import BytePairs
 from triptych.text.tables import read_columns
 from triptych.text.tokenizer import TokenizerConfig
@@ -18,8 +17,8 @@ from triptych.types import Checked, NonNegativeInt, at_least
 class DataConfig(Checked):
     """Settings of the corpus, the vocabulary, the batches and the decoding in validation."""
 
-    source: Corpus = field(default_factory=NumberWords)
-    """Corpus: NumberWords, ReversedSentences, ParallelText, TabSeparated or TwoLanguages."""
+    source: Corpus = field(default_factory=ParallelText)
+    """Corpus, by class path: ParallelText, TabSeparated or TwoLanguages."""
     tokenizer: TokenizerConfig = field(default_factory=BytePairs)
     """Kind of tokens, by class path: BytePairs, Characters, Words or ReplacedCharacters."""
     additional_pairs: tuple[str, ...] = ()
@@ -80,5 +79,4 @@ class Config(RunSettings):
             source.target_language,
             summaries=source.targets == "summaries",
             max_length=self.data.max_length,
-            example=source.example(),
         )

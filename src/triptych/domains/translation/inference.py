@@ -14,7 +14,6 @@ from triptych.decoding.beams import Hypothesis, LengthPenalty
 from triptych.decoding.ranks import gathered, share, shared_out
 from triptych.domains.base import AlignedText, TrainedModel, Translation
 from triptych.domains.options import check_layer_and_head, counted
-from triptych.domains.synthetic import known_entropy
 from triptych.domains.translation import documents, metrics, render
 from triptych.domains.translation.data import EncodedPairs
 from triptych.domains.translation.domain import (
@@ -350,7 +349,6 @@ class TranslationModel(metrics.LikelihoodScores, TrainedModel):
             "vocabulary": {"source": len(words.source), "target": len(words.target)},
             "tokens": int(totals["tokens"]),
             **(leak.details() if leak else {}),
-            **known_entropy(corpus),
             "samples": [dict(zip(SAMPLE, row, strict=True)) for row in islice(rows, SAMPLE_ROWS)],
             "hypotheses": translations,
             **({"looks": looks} if len(looks := table({split: pairs})) > N_USUAL else {}),

@@ -210,8 +210,6 @@ class TranslationSettings(ModelSettings):
     """Whether the targets are summaries, so that a long source is read whole."""
     max_length: int = 256
     """Maximum length of a training pair in tokens, end included, on either side."""
-    example: str = ""
-    """A source as those of artificial data; empty for natural languages."""
 
     def build_model(self, vocabulary: Tokenizers) -> SequenceToSequence:
         return self.model.build(len(vocabulary.source), len(vocabulary.target))

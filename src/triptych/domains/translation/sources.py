@@ -43,10 +43,6 @@ class Corpus(Source[Pair]):
         """Return the code of each language in which a source may be."""
         return [self.source_language]
 
-    def example(self) -> str:
-        """Return a source as those of artificial data, without their files; "" for other text."""
-        return ""
-
     def bleu_tokenizer(self) -> str:
         """Return the sacrebleu tokenizer for BLEU: "char", or its default "13a"."""
         by_character = primary_subtag(self.target_language) in CHARACTER_LANGUAGES

@@ -30,9 +30,7 @@ COLUMNS = ["rank", "translation", "score", "log p in nats"]
 def example(model: TranslationModel) -> str:
     """Return a text for the model to begin with; empty where none fits."""
     settings = model.settings
-    if settings.example or settings.summaries:
-        return settings.example
-    return EXAMPLES.get(settings.source_languages[0], "")
+    return "" if settings.summaries else EXAMPLES.get(settings.source_languages[0], "")
 
 
 def search(
