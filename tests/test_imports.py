@@ -32,7 +32,7 @@ BELOW = {
 """Package -> packages that it may import, besides the leaves and itself."""
 TOOLS_BELOW = {
     "compare": {"configs", "report"}, "completion": {"configs"}, "explain": {"carried"},
-    "new_run": {"configs"}, "play": {"report"}, "recipes": {"carried"},
+    "new_run": {"configs"}, "play": {"report"}, "serve": {"translation"}, "recipes": {"carried"},
 }  # fmt: skip
 """Tool -> tools that it builds on."""
 LIGHT = {"core": {"torch", "einops", "triptych"}, "decoding": {"torch", "einops", "triptych"}}

@@ -23,6 +23,7 @@ from triptych.domains.pictures.render import to_bytes
 from triptych.tools.serve import Serve, services
 from triptych.tools.serve.app import build
 from triptych.tools.serve.services import Translator
+from triptych.tools.translation.documents import translate_html
 
 Options = dict[str, Any]
 ASKED = {"q": LINES[0], "source": "en", "target": "de"}
@@ -103,7 +104,7 @@ def test_alternatives_are_the_further_hypotheses() -> None:
 def test_html_is_translated_as_by_the_model() -> None:
     model, server = real(max_wait_ms=300)
     texts = [f"<p>{LINES[0]} <b>{LINES[1]}</b></p>", f"<i>{LINES[2]}</i>\n&amp;"]
-    first, second = model.translate_html(texts)
+    first, second = translate_html(model, texts)
     assert sorted(re.findall("<.*?>", first)) == ["</b>", "</p>", "<b>", "<p>"]
     assert post(server, q=texts[0], format="html") == (200, {"translatedText": first})
     with ThreadPoolExecutor(2) as pool:  # in one batch with a text

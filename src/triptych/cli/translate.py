@@ -33,14 +33,16 @@ def translate(domain: Domain, options: Any) -> None:
     if (document := getattr(options, "document", None)) is not None:
         out = check_result_file(options.out, "out", replaces=options.overwrite)
     # The model is opened first: a wrong checkpoint is refused before anyone has typed a sentence.
-    translator = open_model(domain, options)
+    translator: Any = open_model(domain, options)
     translator.translate([], **settings)  # refuses impossible settings before a line is read
     from triptych.decoding.ranks import same_on_all, share
     from triptych.training.engine.devices import out_of_memory_advice
 
     if document is not None and out is not None:
+        from triptych.tools.translation.documents import translate_document
+
         with out_of_memory_advice("lower --batch_size or --beam"):
-            content, sentence = translator.translate_document(document, **settings)
+            content, sentence = translate_document(translator, document, **settings)
         if not share()[0]:
             write_atomically(out, content)
             print(f"{out}: {sentence}", file=sys.stderr)

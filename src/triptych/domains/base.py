@@ -275,10 +275,6 @@ class TrainedModel(ABC):
         """
         raise NotImplementedError
 
-    def translate_document(self, path: str, **options: Any) -> tuple[bytes, str]:
-        """Return the content of a translated file, and a sentence that counts its parts."""
-        raise NotImplementedError
-
 
 class Domain:
     """Domain of data: how to train, open and use its models.

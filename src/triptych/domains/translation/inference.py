@@ -14,7 +14,7 @@ from triptych.decoding.beams import Hypothesis, LengthPenalty
 from triptych.decoding.ranks import gathered, share, shared_out
 from triptych.domains.base import AlignedText, TrainedModel, Translation
 from triptych.domains.options import check_layer_and_head, counted
-from triptych.domains.translation import documents, metrics, render
+from triptych.domains.translation import metrics, render
 from triptych.domains.translation.data import EncodedPairs
 from triptych.domains.translation.domain import (
     NUMBERS,
@@ -141,20 +141,6 @@ class TranslationModel(metrics.LikelihoodScores, TrainedModel):
             return translated
         texts = [[one.text for one in best] for best in translated]
         return [best[0] for best in texts] if request.n_best == 1 else texts
-
-    def translate_document(self, path: str, **options: Any) -> tuple[bytes, str]:
-        """Return the content of a translated file, and a sentence that counts its parts.
-
-        path: of an .html, .md or .docx file; options: as in `translate`, `keep` is true. Raises
-        UserError for another kind of file, and for a damaged one.
-        """
-        request = TranslationRequest(**{**options, "keep": True})
-        return documents.translate_document(Translator.of(self, request), path)
-
-    def translate_html(self, texts: Sequence[str], **options: Any) -> list[str]:
-        """Return translations of HTML, whole pages or parts, as `translate_document` does."""
-        request = TranslationRequest(**{**options, "keep": True})
-        return documents.translate_html(Translator.of(self, request), texts)
 
     def is_guess(self, line: str, score: float | None, min_score: float | None) -> bool:
         """Return whether a line is to be written in place of its translation of this score."""

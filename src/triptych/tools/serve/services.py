@@ -79,7 +79,9 @@ def translation(model: Any) -> Translator:
         return [[best] if isinstance(best, str) else best for best in found]
 
     def translate_html(texts: list[str], *, progress: Any, **options: Any) -> list[list[str]]:
-        return [[one] for one in model.translate_html(texts, **options)]
+        from triptych.tools.translation import documents
+
+        return [[one] for one in documents.translate_html(model, texts, **options)]
 
     settings = model.settings
     return Translator(

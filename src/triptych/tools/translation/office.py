@@ -11,7 +11,7 @@ from xml.dom import minidom
 from xml.parsers.expat import ExpatError
 
 from triptych.domains.translation.markup import Marked
-from triptych.domains.translation.pages import Block, Document
+from triptych.tools.translation.pages import Block, Document
 
 Node = Any
 """Element of XML: the types of minidom say of most results that they may be None."""

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from triptych.domains.translation import documents
-from triptych.domains.translation.documents import translate_document, translate_html
 from triptych.domains.translation.domain import TranslationRequest
 from triptych.domains.translation.kept import Translator
 from triptych.domains.translation.markup import Pair, Word
-from triptych.domains.translation.pages import html_parts, html_text, read_html, read_markdown
 from triptych.domains.translation.terms import Terms
 from triptych.errors import UserError
+from triptych.tools.translation import documents
+from triptych.tools.translation.documents import translate_document, translate_html
+from triptych.tools.translation.pages import html_parts, html_text, read_html, read_markdown
 
 TOKEN = re.compile(r"\w+|[^\w\s]")
 
@@ -37,11 +37,12 @@ class Shouting(Translator):
 
 
 @pytest.fixture
-def shouting() -> Shouting:
+def shouting(monkeypatch: pytest.MonkeyPatch) -> Shouting:
     settings = SimpleNamespace(target_language="de")
     model: Any = SimpleNamespace(name_unread=lambda lines: None, settings=settings)
     translator = Shouting(model, TranslationRequest(keep=True), Terms({}))
     object.__setattr__(translator, "seen", [])
+    monkeypatch.setattr(documents, "Translator", SimpleNamespace(of=lambda model, _: model))
     return translator
 
 

@@ -1,0 +1,1 @@
+"""Documents whose text a translation model translates, with their layout."""
