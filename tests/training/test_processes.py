@@ -121,24 +121,6 @@ def test_signal_to_one_of_two_processes_stops_both_at_one_step(tmp_path: Path) -
     assert 0 < content["triptych"]["step"] < 400
 
 
-@pytest.mark.parametrize("count", [0, 1, 7])
-def test_ranks_share_items_and_keep_their_order(count: int, monkeypatch: Any) -> None:
-    items = list(range(count))
-
-    def doubled(some: Any) -> list[int]:
-        return [2 * item for item in some]
-
-    parts = [doubled(items[rank::3]) for rank in range(3)]
-    monkeypatch.setattr(processes, "rank_and_world", lambda: (1, 3))
-
-    def gather(found: list[Any], mine: list[int]) -> None:
-        assert mine == parts[1]
-        found[:] = parts
-
-    monkeypatch.setattr(processes.distributed, "all_gather_object", gather)
-    assert processes.shared(items, doubled) == doubled(items)
-
-
 def hashes(swap: Callable[[Any], Any], *, vocabulary: Any = ("a", "b")) -> dict[str, int]:
     """Hashes of the toy's sets, where `swap` changes the number of an item."""
 

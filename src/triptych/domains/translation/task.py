@@ -23,7 +23,6 @@ from triptych.training.engine.module import ATTENTION, TrainingModule
 from triptych.training.engine.objective import Predictions
 from triptych.training.finetune.rows import RowMap, WordRows, same_symbols
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
-from triptych.training.run.processes import shared
 
 SHOWN = 20
 """Translations that are logged as a table after a validation."""
@@ -89,12 +88,7 @@ class TranslationTrainingModule(LikelihoodScores, TrainingModule):
             return {}
         sources, references = zip(*self.generated_pairs, strict=True)
         model = self._in_use()
-
-        def translated(lines: Sequence[str]) -> list[str]:
-            found = model.search(lines, beam=1)
-            return [best[0] for best in model.texts(found)]
-
-        self.hypotheses = shared(sources, translated)
+        self.hypotheses = [best[0] for best in model.texts(model.search(sources, beam=1))]
         tokenizer = self.config.data.source.bleu_tokenizer()
         return score_translations(self.hypotheses, references, tokenizer=tokenizer)[0]
 

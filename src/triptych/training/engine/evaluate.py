@@ -1,16 +1,15 @@
 """Scores of a split: sums over batches in float64, on the device, read once. No Lightning."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
 from triptych.decoding.ranks import gathered, share
 from triptych.errors import UserError
-from triptych.files.reading import rank_and_world
 from triptych.training.engine.devices import device_of, scoring, to_device
 from triptych.types import Progress
 
@@ -47,21 +46,10 @@ class MetricSums:
             self._sums[name] = self._sums[name] + amount if name in self._sums else amount
 
     def read(self) -> dict[str, float]:
-        """Return the sums of this process."""
-        return {name: float(value) for name, value in self._sums.items()}
-
-    def read_all_ranks(self) -> dict[str, float]:
-        """Return the sums of all ranks, added in rank order; a rank may have had no batch."""
-        _, world = rank_and_world()
-        parts = [self.read()] * world
-        if world > 1:
-            distributed.all_gather_object(parts, self.read())
-        return _added(parts)
-
-
-def _added(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    names = dict.fromkeys(name for part in parts for name in part)
-    return {name: sum(part.get(name, 0.0) for part in parts) for name in names}
+        """Return the sums; those of processes that share the work are added in their order."""
+        parts = gathered({name: float(value) for name, value in self._sums.items()})
+        names = dict.fromkeys(name for part in parts for name in part)
+        return {name: sum(part.get(name, 0.0) for part in parts) for name in names}
 
 
 def sum_scores(
@@ -97,7 +85,7 @@ def sum_scores(
                     _descend(model, sums, dynamic_rate)
             if progress is not None:
                 progress(done, length)
-    return _added(gathered(totals.read()))
+    return totals.read()
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, distributed, nn
 
+from triptych.decoding.ranks import sharing
 from triptych.errors import Diverged, UserError
 from triptych.files.reading import rank_and_world
 from triptych.training.callbacks.ema import training_weights_first
@@ -137,7 +138,7 @@ class TrainingModule(pl.LightningModule, ABC):
     def generation_metrics(self) -> dict[str, float]:
         """Return metrics of generated output, after each validation; on all ranks, and equal.
 
-        The ranks can share the work with `processes.shared`.
+        The ranks share what `decoding.ranks` shares out.
         """
         return {}
 
@@ -328,14 +329,16 @@ class TrainingModule(pl.LightningModule, ABC):
                 self._sums.add(self.score(batch))
 
     def on_validation_epoch_end(self) -> None:
-        totals = self._sums.read_all_ranks()
+        with sharing():
+            totals = self._sums.read()
         if self.trainer.sanity_checking:
             return
         started = time.monotonic()
         samples: list[Path] = []
         step = self.trainer.global_step
         with full_precision(self.device):
-            metrics = {**self.metrics(totals), **self.generation_metrics()}
+            with sharing():
+                metrics = {**self.metrics(totals), **self.generation_metrics()}
             if self.trainer.is_global_zero and self.samples_folder is not None:
                 folder = self.samples_folder / f"step-{step:08d}"
                 folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Several processes that train one model: decisions of rank 0, data in turn, shared work.
+"""Several processes that train one model: decisions of rank 0, data in turn.
 
 Lightning's strategies do the rest. With one process every function here does its work directly.
 """
@@ -8,7 +8,7 @@ import io
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -26,7 +26,6 @@ from triptych.training.lightning_fixes import quiet_lightning
 from triptych.training.loading.batches import generator_for
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
 
-T = TypeVar("T")
 R = TypeVar("R")
 
 Prepared = tuple[TrainingModule, ResumableLoader, FixedBatches]
@@ -145,36 +144,25 @@ def data_hashes(
     task: TrainingModule, training: ResumableLoader, validation: FixedBatches
 ) -> dict[str, int]:
     """Return a hash of the vocabulary and of each set's order and HASHED_BATCHES, by its name."""
-    order = training.batches_of(0)
-
-    def train_batch(number: int) -> Any:
-        return training.make_batch(order[number], generator_for(training.seed, 0, number, 1))
-
-    def validation_batch(number: int) -> Any:
-        return validation.make_batch(validation.batches[number], None)
-
+    order, many = training.batches_of(0), len(validation.batches)
+    trained = (
+        training.make_batch(order[n], generator_for(training.seed, 0, n, 1))
+        for n in _spread(len(order))
+    )
+    validated = (validation.make_batch(validation.batches[n], None) for n in _spread(many))
     return {
         "vocabulary": zlib.crc32(json.dumps(task.metadata["vocabulary"]).encode()),
-        "training data": _hash(training.state_dict(), len(order), train_batch),
-        "validation data": _hash(None, len(validation.batches), validation_batch),
+        "training data": _hash((training.state_dict(), len(order)), trained),
+        "validation data": _hash(many, validated),
     }
 
 
-def _hash(state: Any, count: int, make_batch: Callable[[int], Any]) -> int:
-    contents = [repr((state, count)).encode()]
-    for number in sorted({int(n) for n in np.linspace(0, count - 1, HASHED_BATCHES)}):
-        apply_to_collection(
-            make_batch(number), Tensor, lambda tensor: contents.append(tensor.numpy().tobytes())
-        )
+def _spread(count: int) -> list[int]:
+    return sorted({int(n) for n in np.linspace(0, count - 1, HASHED_BATCHES)})
+
+
+def _hash(about: Any, batches: Iterable[Any]) -> int:
+    contents = [repr(about).encode()]
+    for batch in batches:
+        apply_to_collection(batch, Tensor, lambda each: contents.append(each.numpy().tobytes()))
     return zlib.crc32(b"".join(contents))
-
-
-def shared(items: Sequence[T], work: Callable[[Sequence[T]], Sequence[R]]) -> list[R]:
-    """Return work(items), one result each, on all ranks, which call it with the same items."""
-    rank, world = rank_and_world()
-    mine = work(items[rank::world])
-    if world == 1:
-        return list(mine)
-    parts: list[Any] = [None] * world
-    distributed.all_gather_object(parts, mine)
-    return [parts[number % world][number // world] for number in range(len(items))]
