@@ -38,7 +38,7 @@ class Options(Checked):
 def main(options: Options) -> Iterator[tuple[str, Iterable[tuple[str, ...]]]]:
     """Yield the files; raises UserError for a config of several source languages."""
     corpus, left_out = corpus_of(options.config, options.directory), Counter[str]()
-    languages = [*corpus.source_languages(), corpus.target_language]
+    languages = [*corpus.source_language.split("+"), corpus.target_language]
     if len(languages) != 2:
         raise UserError(
             f"{options.config} has the languages {', '.join(languages)}; expected one source "

@@ -116,7 +116,7 @@ def span(lines: str | None) -> slice:
 def _open(name: str, corpus: Corpus, backward: bool) -> TranslationModel:
     model = cast(TranslationModel, triptych.load(name, domain="translation"))
     language = primary_subtag(model.settings.target_language)
-    expected = corpus.source_languages() if backward else [corpus.target_language]
+    expected = (corpus.source_language if backward else corpus.target_language).split("+")
     if language not in map(primary_subtag, expected):
         option = "backward" if backward else "forward"
         raise UserError(

@@ -12,7 +12,7 @@ from tiny_models import translator
 import triptych
 from triptych.domains.translation.config import Config, DataConfig
 from triptych.domains.translation.inference import TranslationModel
-from triptych.domains.translation.sources import Corpus, ParallelText, TwoLanguages
+from triptych.domains.translation.sources import Corpus, ParallelText
 from triptych.errors import UserError
 
 page = pytest.importorskip(
@@ -49,7 +49,7 @@ def test_the_hypotheses_are_those_of_translate(model: TranslationModel) -> None:
         (ParallelText(source_language="de", target_language="en"), "Ein Mann spielt Gitarre."),
         (ParallelText(source_language="xx", target_language="en"), ""),
         (ParallelText(target_language="en", targets="summaries"), ""),
-        (TwoLanguages(first=ParallelText("ko"), second=ParallelText("zh")), "저는 학생입니다."),
+        (ParallelText(source_language="ko+zh"), "저는 학생입니다."),
     ],
 )
 def test_the_text_at_first_is_of_the_model_s_language(source: Corpus, text: str) -> None:

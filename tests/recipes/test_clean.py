@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from triptych.config.schema import to_plain
-from triptych.domains.translation.sources import ParallelText, TwoLanguages
+from triptych.domains.translation.sources import ParallelText
 from triptych.errors import UserError
 from triptych.tools import recipes
 
@@ -52,8 +52,6 @@ def test_each_pair_is_kept_or_counted(tmp_path: Path) -> None:
 
 
 def test_several_source_languages_are_refused(tmp_path: Path) -> None:
-    first, second = ParallelText(source_language="ko"), ParallelText(source_language="zh")
-    source = TwoLanguages(first=first, second=second)
-    options = clean.Options(config=config(tmp_path, source))
+    options = clean.Options(config=config(tmp_path, ParallelText(source_language="ko+zh")))
     with pytest.raises(UserError, match="expected one source language"):
         list(clean.main(options))

@@ -11,7 +11,7 @@ import yaml
 
 from triptych.config.schema import from_plain
 from triptych.domains.translation.config import Config
-from triptych.domains.translation.sources import ParallelText, TabSeparated, TwoLanguages
+from triptych.domains.translation.sources import ParallelText, TabSeparated
 from triptych.errors import UserError
 from triptych.files.lines import read_lines
 from triptych.files.splits import source_to_score
@@ -218,34 +218,6 @@ def test_malformed_tables_are_named(tmp_path: Path, content: str, message: str) 
 def test_the_split_of_a_row_is_said_in_one_way(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="expected one of"):
         TabSeparated(**{"files": ["a.tsv"], **settings})
-
-
-def test_two_source_languages_are_one_corpus_and_two(tmp_path: Path) -> None:
-    for language, folder in (("ko", "a"), ("zh", "b")):
-        (tmp_path / folder).mkdir()
-        for split in ("train", "test"):
-            write(tmp_path / folder / f"{split}.{language}", f"{language} {split}\n")
-            write(tmp_path / folder / f"{split}.en", f"from {language}\n")
-    write(tmp_path / "b" / "news.zh", "zh news\n")
-    write(tmp_path / "b" / "news.en", "from zh\n")
-
-    def half(language: str, folder: str, *splits: str) -> ParallelText:
-        files = {split: [f"{split}.{{language}}"] for split in splits}
-        return ParallelText(language, "en", directory=folder, files=files)
-
-    first, second = half("ko", "a", "train", "test"), half("zh", "b", "train", "test", "news")
-    corpus = TwoLanguages(directory=str(tmp_path), first=first, second=second)
-    assert corpus.splits() == [
-        "train", "test", "news", "ko.train", "ko.test", "zh.train", "zh.test", "zh.news",
-    ]  # fmt: skip
-    assert corpus.items("train") == [("ko train", "from ko"), ("zh train", "from zh")]
-    assert corpus.items("zh.test") == [("zh test", "from zh")]
-    assert corpus.items("news") == corpus.items("zh.news") == [("zh news", "from zh")]
-    with pytest.raises(UserError, match=r"no split 'ko\.news'"):
-        corpus.items("ko.news")
-    assert corpus.targets == "translations"
-    with pytest.raises(ValueError, match="source_language ko"):
-        TwoLanguages(first=first, second=first)
 
 
 # The real files ----------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ class DataConfig(Checked):
     """Settings of the corpus, the vocabulary, the batches and the decoding in validation."""
 
     source: Corpus = field(default_factory=ParallelText)
-    """Corpus, by class path: ParallelText, TabSeparated or TwoLanguages."""
+    """Corpus, by class path: ParallelText or TabSeparated."""
     tokenizer: TokenizerConfig = field(default_factory=BytePairs)
     """Kind of tokens, by class path: BytePairs, Characters, Words or ReplacedCharacters."""
     additional_pairs: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class Config(RunSettings):
         source = self.data.source
         return TranslationSettings(
             self.model,
-            source.source_languages(),
+            source.source_language.split("+"),
             source.target_language,
             summaries=source.targets == "summaries",
             max_length=self.data.max_length,

@@ -1,8 +1,7 @@
 """Corpora of sentence pairs: line-aligned text files and tab-separated tables."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Literal
 
 from triptych.domains.translation.lines import primary_subtag
@@ -27,7 +26,7 @@ class Corpus(Source[Pair]):
     """Sentence pairs of one translation direction, by split."""
 
     source_language: str = "en"
-    """Language code of the source, such as en, de, ko or zh."""
+    """Language code of the source, such as en, de, ko or zh; of several languages ko+zh."""
     target_language: str = "de"
     """Language code of the target; BLEU of languages without spaces, and of ko, counts
     characters."""
@@ -38,10 +37,6 @@ class Corpus(Source[Pair]):
 
     def compared(self, item: Pair) -> tuple[str, ...]:
         return item[:1]
-
-    def source_languages(self) -> list[str]:
-        """Return the code of each language in which a source may be."""
-        return [self.source_language]
 
     def bleu_tokenizer(self) -> str:
         """Return the sacrebleu tokenizer for BLEU: "char", or its default "13a"."""
@@ -173,49 +168,3 @@ class TabSeparated(FileCorpus):
             for (source, target, *row_split), _ in read_columns(path, columns, header=self.header):
                 if not row_split or row_split[0] == self.split_names[split]:
                     yield source, target
-
-
-@dataclass(frozen=True)
-class TwoLanguages(Corpus):
-    """Corpora of two source languages and one target language, for one model of both.
-
-    The model shares what it learns of the target language (Johnson et al. 2017, arXiv 1611.04558);
-    nothing but the sentence tells it the source language. Each split has the pairs of both corpora;
-    ko.test is the split test of the corpus whose source language is ko.
-    """
-
-    source_language: str = "mul"
-    """Language code of the source; mul for several languages."""
-    target_language: str = "en"
-    directory: str = "../shared/data"
-    """Folder to which the folders of both corpora are relative."""
-    first: FileCorpus = field(kw_only=True)
-    """Corpus of one source language, whose pairs are read first."""
-    second: FileCorpus = field(kw_only=True)
-    """Corpus of the other source language."""
-
-    def __post_init__(self) -> None:
-        if self.first.source_language == self.second.source_language:
-            raise ValueError(
-                f"first and second both have the source_language {self.first.source_language}; "
-                "expected two languages, which name the splits"
-            )
-
-    def source_languages(self) -> list[str]:
-        return [self.first.source_language, self.second.source_language]
-
-    def splits(self) -> list[str]:
-        corpora = (self.first, self.second)
-        both = dict.fromkeys(split for corpus in corpora for split in corpus.splits())
-        return [*both, *(f"{c.source_language}.{split}" for c in corpora for split in c.splits())]
-
-    def held_out(self) -> list[str]:
-        named = {*self.first.splits(), *self.second.splits()}
-        return [split for split in super().held_out() if split in named]
-
-    def read(self, split: str) -> Iterator[Pair]:
-        for corpus in (self.first, self.second):
-            own = split.removeprefix(f"{corpus.source_language}.")
-            if own in corpus.splits():
-                folder = Path(self.directory) / corpus.directory
-                yield from replace(corpus, directory=str(folder)).read(own)
