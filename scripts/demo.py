@@ -25,6 +25,8 @@ import in_venv
 import triptych
 from triptych import pretrained
 from triptych.cli.main import main as command
+from triptych.domains.music.frame import Made
+from triptych.domains.music.notes import SILENT
 from triptych.domains.pictures.render import to_bytes, write_png
 from triptych.domains.pictures.sources import Digits
 from triptych.errors import UserError
@@ -174,11 +176,10 @@ class Demo:
         """Fill in the three lower voices of a test chorale, given its soprano."""
         music = triptych.load(checkpoint[1])
         source = music.data_settings.source
-        chorale = source.load("test", music.tokenizer)[0].content[:HARMONISED]
-        midi = music.tokenizer.to_midi(music.tokenizer.encode(chorale))
-        del midi.instruments[1:]
+        chorale = source.load("test", music.tokenizer)[0].content[:HARMONISED].copy()
+        chorale[:, 1:] = SILENT
         melody = self.out / "soprano.mid"
-        midi.write(str(melody))
+        Made.of(music.tokenizer.to_score(music.tokenizer.encode(chorale))).write(melody)
         folder = str(self.out / "samples" / "harmony")
         given = ["--given", str(melody), "--keep", "soprano", "--count", "1"]
         run("sample", "music", *checkpoint, "--out", folder, *given)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pretty_midi
 import pytest
+from pretty import write_midi
 
-from triptych.domains.music.midi import write_midi
 from triptych.domains.music.tokenizers.chorales import SECONDS_PER_STEP
 
 SAMPLE = ["sample", "music", "--checkpoint", "pretrained:jsb-chorales"]

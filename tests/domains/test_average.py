@@ -91,12 +91,12 @@ def test_music_is_sampled_and_completed_from_an_average() -> None:
     assert len(averaged.full_model.members) == 10
     pieces = averaged.sample(2, seconds=4.0, seed=3)
     again = averaged.with_dtype("bf16").sample(1, seconds=1.0)
-    assert [len(piece.instruments) for piece in (*pieces, *again)] == [4, 4, 4]
+    assert [len(piece.score.parts) for piece in (*pieces, *again)] == [4, 4, 4]
     scores = averaged.evaluate("validation", sequence_length=192, overlap=0)
     assert scores.metrics["nats_per_token_beyond"] < 2 * math.log(47)
-    completed = averaged.complete(pieces[0], "soprano", particles=2)
+    completed = averaged.complete(pieces[0].score, "soprano", particles=2)
     soprano, given = (
-        [(note.pitch, note.start) for note in piece.instruments[0].notes]
+        [*piece.score.notes[piece.score.notes.part == 0].rows("pitch", "onset")]
         for piece in (completed[0], pieces[0])
     )
     assert soprano == given

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
+from pretty import midi_bytes, new_midi
 from starter_data import write_images
 
 from triptych.config.schema import from_plain
 from triptych.domains import find_domain
-from triptych.domains.music.midi import midi_bytes, new_midi
 from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.pictures.image_folder import ImageFolder

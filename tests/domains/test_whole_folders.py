@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pretty_midi
 import pytest
+from pretty import pretty, write_midi
 from random_head import with_random_head
 from starter_data import write_images
 from tiny_music import tiny_model
@@ -21,7 +22,6 @@ from triptych.domains.image.config import Config as ImageConfig
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.model import ModelConfig as ImageModelConfig
 from triptych.domains.music.inference import MusicModel
-from triptych.domains.music.midi import write_midi
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.sources.chorales import CopiedMotifs, JSBChorales
 from triptych.domains.music.sources.midi_folder import MidiFolder
@@ -127,7 +127,7 @@ def test_a_model_of_chorales_scores_a_folder_of_midi_files(tmp_path: Path) -> No
     tokenizer = ChoraleTokenizer()
     grids = [piece.content for piece in Scales().load("test", tokenizer)]
     for number, grid in enumerate(grids):
-        write_midi(tokenizer.to_midi(tokenizer.encode(grid)), tmp_path / f"{number}.mid")
+        write_midi(pretty(tokenizer.to_score(tokenizer.encode(grid))), tmp_path / f"{number}.mid")
     for own in (JSBChorales(directory="elsewhere"), Music21Chorales(), CopiedMotifs()):
         scored = music_model(own).evaluate("all", data=tmp_path)
         assert scored.count == len(grids)

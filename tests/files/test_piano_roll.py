@@ -99,7 +99,7 @@ def test_softer_notes_are_paler() -> None:
 def test_given_notes_are_grey_and_told_in_the_legend() -> None:
     """Notes before 1 s are given: grey on the left, in colour on the right."""
     tune = part((60, 0, 2), (62, 2, 4))
-    png = piano_roll_png([tune], lambda part, start, pitch: start < 1)
+    png = piano_roll_png([tune], [np.array([True, False])])
     image = np.asarray(Image.open(io.BytesIO(png)).convert("RGB")).astype(int)
     grey = np.abs(image - [int(GIVEN[n : n + 2], 16) for n in (1, 3, 5)]).sum(-1) < 10
     red = np.abs(image - (200, 68, 60)).sum(-1) < 120
@@ -111,7 +111,7 @@ def test_given_notes_are_grey_and_told_in_the_legend() -> None:
 
 def test_bar_lines_are_drawn() -> None:
     plain, barred = (
-        np.asarray(Image.open(io.BytesIO(piano_roll_png([part((60, 0, 4))], None, bars))))
+        np.asarray(Image.open(io.BytesIO(piano_roll_png([part((60, 0, 4))], bars=bars))))
         for bars in ((), (1.0, 2.0, 3.0))
     )
     columns = np.flatnonzero((plain != barred).any(axis=(0, 2)))

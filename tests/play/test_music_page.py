@@ -9,10 +9,10 @@ from typing import Any
 
 import pretty_midi
 import pytest
+from pretty import midi_bytes, write_midi
 from tiny_music import Chorales, Performances, tiny_model
 
 from triptych.domains.music.inference import MusicModel
-from triptych.domains.music.midi import midi_bytes, write_midi
 from triptych.domains.music.musicxml import parse_musicxml
 from triptych.domains.music.musicxml_writing import musicxml_bytes
 from triptych.domains.music.notes import Notes, Part, Score
@@ -80,9 +80,15 @@ def test_a_midi_file_is_taken_in_place_of_the_keyboard(tmp_path: Path) -> None:
 
 
 def test_the_melody_has_the_tempo_of_the_page() -> None:
-    midi = music.read_melody(melody(MELODY, 150))
-    assert midi.get_tempo_changes()[1].tolist() == [150]
-    assert [note.start for note in midi.instruments[0].notes] == pytest.approx([0, 0.2, 0.6])
+    score = music.read_melody(melody(MELODY, 150))
+    assert score.tempos == [(0, 400_000)]
+    assert score.notes_in_seconds.onset == pytest.approx([0, 0.2, 0.6])
+
+
+def test_a_key_that_is_held_is_struck_again() -> None:
+    notes = music.read_melody(melody([[4, 2, 60], [0, 8, 60], [2, 1, 64]])).notes
+    spans = [*notes.rows("pitch", "onset", "release")]
+    assert spans == [(60, 0, 480), (64, 240, 360), (60, 480, 720)]
 
 
 def test_a_continuation_begins_with_the_melody_and_goes_on() -> None:

@@ -19,6 +19,7 @@ from tiny_models import LINES, image_model, language_model, music_model, transla
 pytest.importorskip("fastapi", reason="FastAPI is not installed (extra serve)")
 from fastapi.testclient import TestClient
 
+from triptych.domains.music.midi import midi_bytes
 from triptych.domains.pictures.render import to_bytes
 from triptych.tools.serve import Serve, services
 from triptych.tools.serve.app import build
@@ -287,11 +288,7 @@ def midi(sample: str) -> bytes:
 
 
 def pieces(model: Any, **options: Any) -> list[bytes]:
-    contents = []
-    for piece in model.sample(**options):
-        piece.write(content := io.BytesIO())
-        contents.append(content.getvalue())
-    return contents
+    return [midi_bytes(piece.score) for piece in model.sample(**options)]
 
 
 def images(model: Any, **options: Any) -> Any:

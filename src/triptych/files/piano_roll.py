@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from triptych.files.drawing import GREY, new_figure, png
 
 if TYPE_CHECKING:  # loaded only where a piece is drawn
     import pretty_midi
     from matplotlib.axes import Axes
+    from numpy.typing import NDArray
 
 COLOURS = ("#c8443c", "#d99a2b", "#3c8a5f", "#33589c", "#7d4f9e", GREY)
 """Of the parts in order; soprano, alto, tenor, bass for chorales. The last one is that of drums."""
@@ -28,10 +29,6 @@ ROW = 7
 UNITS_PER_SECOND = 40.0
 MIN_WIDTH, MAX_WIDTH = 560.0, 12_000.0
 """Limits of the panel's width; a piece beyond them has other units per second."""
-
-
-IsKept: TypeAlias = Callable[[int, float, int], bool]
-"""Index of a part, onset of its note in seconds and pitch -> whether the note was given."""
 
 
 class Voice(NamedTuple):
@@ -133,13 +130,13 @@ def strength(velocity: Any) -> Any:
 
 def piano_roll_png(
     parts: Sequence[pretty_midi.Instrument],
-    is_kept: IsKept | None = None,
+    kept: Sequence[NDArray[Any]] = (),
     bars: Sequence[float] = (),
 ) -> bytes:
     """Draw parts as a PNG: one colour per part, paler for softer notes, drums at the lower edge.
 
-    is_kept: tells which notes were given, which are grey; None where none were. bars: times of bar
-    lines, in seconds.
+    kept: for each part which of its notes were given, which are grey, bool [N]; empty for none.
+    bars: times of bar lines, in seconds.
     """
     import numpy as np
     from matplotlib.colors import to_rgb
@@ -158,23 +155,22 @@ def piano_roll_png(
     for name, number, shade, part in roll.voices:
         table = np.array([(n.pitch, n.start, n.end, n.velocity) for n in part.notes])
         pitch, start, stop, velocity = table.T
-        tell = is_kept or (lambda *_: False)
-        kept = np.array([tell(number, note.start, note.pitch) for note in part.notes])  # [N]
-        any_kept |= bool(kept.any())
-        if not kept.all():
-            label = f"{name}, new" if kept.any() else name
+        given = kept[number] if kept else np.zeros(len(part.notes), dtype=bool)  # [N]
+        any_kept |= bool(given.any())
+        if not given.all():
+            label = f"{name}, new" if given.any() else name
             legend.append(Patch(color=COLOURS[shade], label=label))
         if part.is_drum:
-            for colour, shown in ((COLOURS[shade], ~kept), (GIVEN, kept)):
+            for colour, shown in ((COLOURS[shade], ~given), (GIVEN, given)):
                 places = np.full(int(shown.sum()), roll.drums)
                 axes.plot(start[shown], places, "|", color=colour)
             continue
         colours = 1 - strength(velocity)[:, None] * (1 - np.array(to_rgb(COLOURS[shade])))  # [N, 3]
-        colours[kept] = to_rgb(GIVEN)
+        colours[given] = to_rgb(GIVEN)
         # A white edge separates repeated notes. It is thin, since it hides short notes.
         drawn = axes.barh(pitch, stop - start, left=start, height=0.9, color=colours,
                           edgecolor="white", linewidth=0.3)  # fmt: skip
-        for note_index in np.flatnonzero(kept):  # above sampled notes of the same pitch
+        for note_index in np.flatnonzero(given):  # above sampled notes of the same pitch
             drawn[note_index].set_zorder(2)
         velocities |= {*velocity}
     if any_kept:

@@ -13,8 +13,9 @@ import mido
 import numpy as np
 import pretty_midi
 import pytest
+from pretty import midi_bytes, new_midi
 
-from triptych.domains.music.midi import midi_bytes, new_midi, parse_midi
+from triptych.domains.music.midi import parse_midi
 from triptych.domains.music.notes import Notes, Score, performance
 
 Row = tuple[int, float, float, int]

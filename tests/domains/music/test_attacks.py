@@ -5,9 +5,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from pretty import midi_bytes, pretty
 
 from triptych.core.attention.pitch_time import PitchTime
-from triptych.domains.music.midi import midi_bytes, parse_midi
+from triptych.domains.music.midi import parse_midi
 from triptych.domains.music.notes import SILENT
 from triptych.domains.music.sources.chorales import JSBChorales
 from triptych.domains.music.sources.music21 import Music21Chorales, in_another_edition
@@ -49,7 +50,7 @@ def random_voices(seed, steps):
 @pytest.mark.parametrize("voices", [TIES, *(random_voices(seed, 24) for seed in range(4))])
 def test_notes_come_back_from_ids_and_from_a_file(voices):
     ids = TOKENIZER.encode(content_of_notes(voices, 24))
-    midi = TOKENIZER.to_midi(ids)
+    midi = pretty(TOKENIZER.to_score(ids))
     step = TOKENIZER.seconds_per_unit
     found = [
         [(n.pitch, round(n.start / step), round(n.end / step)) for n in part.notes]
@@ -82,8 +83,8 @@ def test_a_voice_holds_the_pitch_that_it_sang_and_no_other():
 
 def test_a_held_pitch_that_did_not_sound_begins_a_note():
     ids = np.random.default_rng(0).integers(0, 93, 203)
-    parse_midi(midi_bytes(TOKENIZER.to_midi(ids)), name="x")
-    part = TOKENIZER.to_midi(np.array([46, 92, 92, 92])).instruments[0]
+    parse_midi(midi_bytes(TOKENIZER.to_score(ids)), name="x")
+    part = pretty(TOKENIZER.to_score(np.array([46, 92, 92, 92]))).instruments[0]
     assert [note.pitch for note in part.notes] == [36]
 
 

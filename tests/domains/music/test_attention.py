@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from pretty import write_midi
 from tiny_music import Chorales, Performances, tiny_model
 
 from triptych.core.attention.full import Full
@@ -15,7 +16,6 @@ from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.domains.music import attention
 from triptych.domains.music.attention import attention_png, find_query, note_attention
-from triptych.domains.music.midi import write_midi
 from triptych.domains.music.tokenizers.chorales import SECONDS_PER_STEP, ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.music.tokenizers.key_events import END, NOTE_OFF, NOTE_ON, SHIFT, VELOCITY
@@ -130,7 +130,7 @@ def test_a_picture_is_drawn(query, monkeypatch):
     monkeypatch.setattr(attention, "png", lambda figure: figures.append(figure) or png(figure))
     model, (tokens, _) = model_of(Chorales()), chorale()
     found = attend(model, tokens, query)
-    content = attention_png(found, model.tokenizer.to_midi(tokens))
+    content = attention_png(found, model.tokenizer.to_score(tokens))
     with Image.open(io.BytesIO(content)) as picture:
         assert (picture.format, picture.size) == ("PNG", (1000, 600))
     roll, rows = figures[0].axes[:2]

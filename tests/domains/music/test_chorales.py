@@ -4,8 +4,9 @@ import json
 import numpy as np
 import pretty_midi
 import pytest
+from pretty import midi_bytes, pretty
 
-from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi
+from triptych.domains.music.midi import parse_midi, read_midi
 from triptych.domains.music.notes import SILENT
 from triptych.domains.music.sources.chorales import read_jsb
 from triptych.domains.music.tokenizers import chorales
@@ -17,7 +18,7 @@ encode_grid, decode_grid, midi_to_grid = TOKENIZER.encode, TOKENIZER.decode, TOK
 
 
 def grid_to_midi(grid):
-    return TOKENIZER.to_midi(encode_grid(grid))
+    return pretty(TOKENIZER.to_score(encode_grid(grid)))
 
 
 def random_grid(seed, steps=40):
@@ -76,7 +77,7 @@ def test_a_grid_survives_a_written_file_with_crossing_voices(seed):
 
 def test_any_ids_give_a_file_that_is_read_back():
     ids = np.random.default_rng(0).integers(0, 47, 203)
-    midi = parse_midi(midi_bytes(TOKENIZER.to_midi(ids)), name="x")
+    midi = parse_midi(midi_bytes(TOKENIZER.to_score(ids)), name="x")
     assert midi.seconds([midi.last_tick])[0] <= 51 * chorales.SECONDS_PER_STEP + 1e-6
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pretty import midi_bytes, notes_of, pretty
 from tiny_music import Chorales, Performances, tiny_model
 
 from triptych.decoding.constraints import ByPriority
@@ -20,8 +21,7 @@ from triptych.domains.music.conditions import SCALES, ConstraintOptions, parse_r
 from triptych.domains.music.domain import MusicSampleOptions
 from triptych.domains.music.generation import continue_tokens, sample_pieces
 from triptych.domains.music.inference import MusicModel
-from triptych.domains.music.midi import midi_bytes
-from triptych.domains.music.notes import SILENT, Notes, on_grid, voice_grid
+from triptych.domains.music.notes import SILENT, on_grid, voice_grid
 from triptych.domains.music.statistics import voice_leading
 from triptych.domains.music.tokenizers.base import MusicTokenizer, Prompt
 from triptych.domains.music.tokenizers.chorales import (
@@ -117,7 +117,7 @@ def test_constrained_chorales_obey_and_others_do_not(
             grid = CHORALES.decode(ids)
             assert np.array_equal(grid[: len(primer)], primer)
             counts.update(faults(grid, options, len(primer)))
-            notes = on_grid(Notes.of_midi(CHORALES.to_midi(ids)), CHORALES.steps_per_second)
+            notes = on_grid(notes_of(pretty(CHORALES.to_score(ids))), CHORALES.steps_per_second)
             if options.no_parallels and not primed and not wrong:
                 leading = voice_leading(voice_grid(notes, 4))
                 assert [leading[name] for name in PARALLELS] == [0, 0]
@@ -299,7 +299,7 @@ def test_constrained_performances_obey_and_others_do_not(
             ids = ids[ids != END]
             counts.update(event_faults(ids, options, len(rows)))
             n_notes += len(spans(ids)) - len(rows)
-            midi_bytes(EVENTS.to_midi(ids))
+            midi_bytes(EVENTS.to_score(ids))
         assert n_notes > 30
         assert len(counts) == len(options.constraints())
         assert all(count > 0 if wrong else count == 0 for count in counts.values()), counts

@@ -5,8 +5,9 @@ import numpy as np
 import pretty_midi
 import pytest
 import torch
+from pretty import midi_bytes, pretty
 
-from triptych.domains.music.midi import midi_bytes, parse_midi
+from triptych.domains.music.midi import parse_midi
 from triptych.domains.music.notes import Notes, performance, settle, to_steps
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.music.tokenizers.key_events import (
@@ -32,7 +33,7 @@ def encode(midi):
 
 
 def decode(ids):
-    return EventTokenizer().to_midi(np.array(ids, dtype=np.int64))
+    return pretty(EventTokenizer().to_score(np.array(ids, dtype=np.int64)))
 
 
 def shift(steps):

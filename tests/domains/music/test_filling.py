@@ -165,7 +165,7 @@ def model_of(tokenizer: MusicTokenizer, length: int) -> MusicModel:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_model_changes_what_is_named_alone(seed: int) -> None:
     model = model_of(BAND, 256)
-    made = model.completed(WALTZ, fill="bars:3-4,track:Fiddle", seed=seed)[0]
+    made = model.complete(WALTZ, fill="bars:3-4,track:Fiddle", seed=seed)[0]
     others = WALTZ.notes[(WALTZ.notes.part != 0) | (WALTZ.notes.onset < 6 * 480)
                          | (WALTZ.notes.onset >= 12 * 480)]  # fmt: skip
     kept = made.score.notes[~made.is_new]
@@ -183,30 +183,30 @@ def test_what_a_melody_alone_is_kept_for() -> None:
     """Instruments that the piece lacks play with what is kept, where nothing else is left."""
     model = model_of(BAND, 256)
     tune = score_of([("Fiddle", 40, TUNE)], meters=((0, 3, 4),), tempo=100)
-    made = model.completed(tune, keep="track:Fiddle", seed=1)[0]
+    made = model.complete(tune, keep="track:Fiddle", seed=1)[0]
     assert rows(replace(made.score, notes=made.score.notes[~made.is_new])) == rows(tune)
     assert {*made.score.notes[made.is_new].program.tolist()} <= {42, DRUMS}
     assert made.is_new.any()
-    own = model.completed(tune, keep="bars:1-4", seed=1)[0].score
+    own = model.complete(tune, keep="bars:1-4", seed=1)[0].score
     assert {*own.notes.program.tolist()} == {40}, "the piece has a part to make"
     harp = score_of([("Harp", 46, TUNE), ("Fiddle", 40, TUNE)], meters=((0, 3, 4),), tempo=100)
     with pytest.raises(UserError, match="leaves nothing"):
-        model.completed(harp, fill="track:Harp")
+        model.complete(harp, fill="track:Harp")
 
 
 def test_a_piano_model_changes_whole_bars() -> None:
     model = model_of(PIANO, 200)
     piano = score_of([("Piano", 0, TUNE), ("Left", 0, BASS)], meters=((0, 3, 4),), tempo=100)
-    made = model.completed(piano, keep="bars:1-4", seed=1)[0]
+    made = model.complete(piano, keep="bars:1-4", seed=1)[0]
     old, new = made.score.notes[~made.is_new], made.score.notes[made.is_new]
     assert old.onset.max() < 12 * 480 <= new.onset.min()
     assert new.release.max() <= 18 * 480 + 20
     with pytest.raises(UserError, match="whole bars"):
-        model.completed(piano, fill="track:Left")
+        model.complete(piano, fill="track:Left")
 
 
 def test_chords_and_bars_without_a_given_piece() -> None:
-    made = model_of(BAND, 256).sampled(
+    made = model_of(BAND, 256).sample(
         1, frame=FrameOptions(
             chords="G D:7", bars=4, meter="3/4", tempo=100
         ),
@@ -244,7 +244,7 @@ def test_infilling_needs_ids_for_it() -> None:
             model=ModelConfig(tokenizer=EventTokenizer()),
         )
     with pytest.raises(UserError, match=r"remi.*infilling_share"):
-        model_of(RemiTokenizer(("violin",)), 128).completed(WALTZ, fill="bars:1")
+        model_of(RemiTokenizer(("violin",)), 128).complete(WALTZ, fill="bars:1")
 
 
 def test_nats_of_bars_given_both_sides_and_given_the_past() -> None:
@@ -301,7 +301,7 @@ def test_pieces_without_the_bars_are_left_out() -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_band_continues_in_the_frame_of_its_primer(seed: int) -> None:
     model = model_of(BAND, 512)
-    made = model.sampled(1, primer=WALTZ, seconds=4.0, seed=seed)[0]
+    made = model.sample(1, primer=WALTZ, seconds=4.0, seed=seed)[0]
     old, new = made.score.notes[~made.is_new], made.score.notes[made.is_new]
     columns = ("onset", "release", "pitch", "program")
     assert sorted(old.rows(*columns)) == sorted(WALTZ.notes.rows(*columns))

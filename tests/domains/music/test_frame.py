@@ -8,13 +8,14 @@ from dataclasses import replace
 import mido
 import numpy as np
 import pytest
+from pretty import midi_bytes
 from tiny_music import Chorales, Performances, tiny_model
 from tiny_scores import Line, quarters, score_of
 
 from triptych.domains.music.conditions import FrameOptions, chords_at, signature_of
 from triptych.domains.music.frame import chosen_cells, cut, octaves_into, put_into, transpose
 from triptych.domains.music.inference import MusicModel
-from triptych.domains.music.midi import midi_bytes, midi_file, parse_midi
+from triptych.domains.music.midi import midi_file, parse_midi
 from triptych.domains.music.notes import Score
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.remi import RemiTokenizer
@@ -49,7 +50,7 @@ def test_bars_are_those_of_the_file() -> None:
 
 
 def test_a_jig_is_harmonised_in_its_frame() -> None:
-    made = CHOIR.completed(JIG_SCORE, "soprano", particles=2)[0]
+    made = CHOIR.complete(JIG_SCORE, "soprano", particles=2)[0]
     assert same_frame(made.score, JIG_SCORE)
     assert quarters(made.score, 0) == list(JIG)
     assert made.score.parts[0].name == "Fiddle"
@@ -60,7 +61,7 @@ def test_a_jig_is_harmonised_in_its_frame() -> None:
 
 
 def test_bars_of_the_file_are_kept() -> None:
-    made = CHOIR.completed(JIG_SCORE, "bars:2", particles=2)[0]
+    made = CHOIR.complete(JIG_SCORE, "bars:2", particles=2)[0]
     kept = made.score.notes[~made.is_new]
     assert (kept.onset / 480).tolist() == [0.5, 1.5, 2]
     assert made.score.bars().tolist() == JIG_SCORE.bars().tolist()
@@ -74,7 +75,7 @@ def test_a_primer_comes_back_and_new_notes_begin_after_it(model: MusicModel) -> 
     )  # fmt: skip
     hymn = replace(hymn, last_tick=6 * 480)  # a rest that fills its second bar
     for seed in (1, 2):
-        made = model.sampled(1, primer=hymn, seconds=2.0, seed=seed)[0]
+        made = model.sample(1, primer=hymn, seconds=2.0, seed=seed)[0]
         assert same_frame(made.score, hymn)
         old, new = made.score.notes[~made.is_new], made.score.notes[made.is_new]
         assert old.onset.tolist() == hymn.notes.onset.tolist()
@@ -85,7 +86,7 @@ def test_a_primer_comes_back_and_new_notes_begin_after_it(model: MusicModel) -> 
 
 
 def test_a_primer_is_cut_to_its_first_bars() -> None:
-    made = CHOIR.sampled(1, primer=JIG_SCORE, primer_bars=2, length=8)[0]
+    made = CHOIR.sample(1, primer=JIG_SCORE, primer_bars=2, length=8)[0]
     old, new = made.score.notes[~made.is_new], made.score.notes[made.is_new]
     assert old.pitch.tolist() == [66, 69, 71, 69]
     assert old.release.max() == new.onset.min() == 3.5 * 480
@@ -94,13 +95,13 @@ def test_a_primer_is_cut_to_its_first_bars() -> None:
 def test_a_new_piece_has_the_asked_frame() -> None:
     frame = FrameOptions(bars=3, tempo=72, meter="3/4")
     for model in (CHOIR, PIANIST):
-        made = model.sampled(1, frame=frame)[0]
+        made = model.sample(1, frame=frame)[0]
         assert [round(60e6 / tempo) for _, tempo in made.score.tempos] == [72]
         assert made.score.time_signatures == [(0, 3, 4)]
         assert made.score.last_tick <= 9 * made.score.ticks_per_quarter
-    assert CHOIR.sampled(1, frame=frame)[0].score.notes.release.max() == 9 * 480
+    assert CHOIR.sample(1, frame=frame)[0].score.notes.release.max() == 9 * 480
     with pytest.raises(UserError, match=r"chords cannot.*bars, tempo, meter"):
-        CHOIR.sampled(1, frame=FrameOptions(chords="C G"))
+        CHOIR.sample(1, frame=FrameOptions(chords="C G"))
 
 
 def test_no_channel_has_two_programs() -> None:
@@ -151,18 +152,18 @@ def test_the_melody_is_found_by_name_and_can_be_named() -> None:
     chords: Line = [(0, 4, 60), (0, 4, 64), (0, 4, 79)]
     song = score_of([("Piano", 0, chords), ("Lead Vocal", 53, [(0, 2, 65), (2, 4, 67)])])
     assert song.notes.pitch[read_voices(song).sung[:, 0]].tolist() == [65] * 8 + [67] * 8
-    made = CHOIR.completed(song, "soprano", particles=2, melody_track="1")[0]
+    made = CHOIR.complete(song, "soprano", particles=2, melody_track="1")[0]
     assert 79 in made.score.notes[~made.is_new].pitch
     with pytest.raises(UserError, match=r"no track 'oboe'.*1 'Piano', 2 'Lead Vocal'"):
-        CHOIR.completed(song, "soprano", melody_track="oboe")
+        CHOIR.complete(song, "soprano", melody_track="oboe")
 
 
 def test_a_melody_outside_the_range_is_offered_an_octave() -> None:
     piccolo = score_of([("", 72, [(0, 1, 88), (1, 2, 91)])])
     with pytest.raises(UserError, match=r"pitch 91.*--transpose -12"):
-        CHOIR.completed(piccolo, "soprano")
+        CHOIR.complete(piccolo, "soprano")
     assert octaves_into(88, 91, 36, 81) == -12
-    made = CHOIR.completed(piccolo, "soprano", transpose="auto", particles=2)[0]
+    made = CHOIR.complete(piccolo, "soprano", transpose="auto", particles=2)[0]
     assert made.score.notes[~made.is_new].pitch.tolist() == [76, 79]
     with pytest.raises(UserError, match="no MIDI pitches"):
         transpose(piccolo, 60)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pretty_midi
 import pytest
 import torch
 from enumerable import LEVELS, categorical
+from pretty import midi_bytes, pretty
 from tiny_music import Chorales, tiny_model, windows_of
 
 from triptych.decoding.sampling import Given, SampleRequest
 from triptych.domains.music.generation import complete_tokens
-from triptych.domains.music.midi import midi_bytes, parse_midi
+from triptych.domains.music.midi import parse_midi
 from triptych.domains.music.notes import SILENT
 from triptych.domains.music.tokenizers.attacks import AttackTokenizer, HeldNotes
 from triptych.domains.music.tokenizers.chorales import SECONDS_PER_STEP, VOICES, ChoraleTokenizer
@@ -83,12 +82,13 @@ def test_kept_notes_come_back_as_they_were_struck(tokenizer: ChoraleTokenizer) -
     part = tokenizer.given(parsed(CHORALE), "soprano,bars:2")
     random = np.random.default_rng(0).integers(0, tokenizer.vocabulary_size, 160)
     completed = part.finish(np.where(part.known, part.ids, random))
-    again = pretty_midi.PrettyMIDI(io.BytesIO(midi_bytes(completed.score)))
+    again = pretty(completed)
     assert [part.name for part in again.instruments] == list(VOICES)
     assert notes_of(again, 0) == TUNE
     assert (55, 20, 32) in [(p, a, min(b, 32)) for p, a, b in notes_of(again, 2)], "struck at 20"
-    kept = {(number, note.start) for number, one in enumerate(again.instruments)
-            for note in one.notes if completed.is_kept(number, note.start, note.pitch)}  # fmt: skip
+    pairs = zip(again.instruments, completed.kept, strict=True)
+    kept = {(number, note.start) for number, (one, mask) in enumerate(pairs)
+            for note, is_kept in zip(one.notes, mask, strict=True) if is_kept}  # fmt: skip
     assert {start for number, start in kept if number == 0} == {
         note.start for note in again.instruments[0].notes
     }
@@ -99,7 +99,7 @@ def test_a_model_with_attacks_keeps_repeated_notes_and_strikes_its_own() -> None
     tokenizer = AttackTokenizer()
     model = tiny_model(Chorales((16,)), length=128, overlap=64, tokenizer=tokenizer)
     for seed in range(2):
-        harmony = model.complete(CHORALE, "soprano", particles=2, seed=seed)[0]
+        harmony = pretty(model.complete(CHORALE, "soprano", particles=2, seed=seed)[0])
         assert notes_of(harmony, 0) == TUNE
         ids = tokenizer.encode(tokenizer.from_midi(parsed(harmony)))
         rule = HeldNotes(tokenizer.id_pitches)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pretty import midi_bytes, notes_of, pretty, write_midi
 from tiny_music import Chorales, Performances, tiny_model, windows_of
 
 from triptych.core.attention.full import Full
@@ -14,8 +15,8 @@ from triptych.domains.music.config import Config, DataConfig
 from triptych.domains.music.domain import MusicScoreRequest
 from triptych.domains.music.generation import continue_tokens
 from triptych.domains.music.inference import MusicModel, restore
-from triptych.domains.music.midi import midi_bytes, parse_midi, write_midi
-from triptych.domains.music.notes import Notes, on_grid
+from triptych.domains.music.midi import parse_midi
+from triptych.domains.music.notes import on_grid
 from triptych.domains.music.sources.chorales import JSBChorales
 from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.music.statistics import means_and_deviations, piece_statistics, text_lines
@@ -52,7 +53,7 @@ def pianist():
 
 
 def grid_to_midi(grid):
-    return CHORALES.to_midi(CHORALES.encode(grid))
+    return pretty(CHORALES.to_score(CHORALES.encode(grid)))
 
 
 def grid_of(midi):
@@ -60,14 +61,17 @@ def grid_of(midi):
 
 
 def test_length_counts_16th_steps_for_chorales(choir):
-    midi = choir.sample(1, length=50)[0]
-    assert len(grid_of(midi)) == 50
-    assert choir.sample(1, seconds=4)[0].get_end_time() == pytest.approx(4, abs=SECONDS_PER_STEP)
+    piece = choir.sample(1, length=50)[0]
+    assert len(CHORALES.from_midi(piece.score)) == 50
+    assert pretty(choir.sample(1, seconds=4)[0]).get_end_time() == pytest.approx(
+        4, abs=SECONDS_PER_STEP
+    )
 
 
 def test_the_same_seed_gives_the_same_pieces(choir):
     one, two, other = (
-        [midi_bytes(midi) for midi in choir.sample(2, length=40, seed=seed)] for seed in (3, 3, 4)
+        [midi_bytes(piece.score) for piece in choir.sample(2, length=40, seed=seed)]
+        for seed in (3, 3, 4)
     )
     assert one == two
     assert one != other
@@ -78,7 +82,7 @@ def test_a_continuation_begins_with_the_primer(choir, tmp_path):
     primer = np.random.default_rng(0).integers(0, 5, (20, 4)) + np.array([75, 65, 55, 45])
     path = write_midi(grid_to_midi(primer), tmp_path / "primer.mid")
     for given in (path, str(path), grid_to_midi(primer)):
-        for midi in choir.sample(2, length=60, primer=given):
+        for midi in map(pretty, choir.sample(2, length=60, primer=given)):
             assert [len(part.notes) > 0 for part in midi.instruments] == [True] * 4
             line = [midi.instruments[0], primer[:, 0]]
             # Voices may cross in what is new, so the first steps are read voice by voice.
@@ -135,8 +139,8 @@ def test_a_model_can_end_its_piece(pianist):
         bias[END] += 100
     try:
         calls = []
-        midi = pianist.sample(2, length=500, progress=lambda *call: calls.append(call))
-        assert [m.instruments for m in midi] == [[], []]
+        pieces = pianist.sample(2, length=500, progress=lambda *call: calls.append(call))
+        assert [len(piece.score.notes) for piece in pieces] == [0, 0]
         assert calls == [(1, 500), (1, 1)]
     finally:
         with torch.no_grad():
@@ -161,15 +165,15 @@ def test_a_row_that_has_ended_stays_ended_in_later_windows(overlap):
 
 
 def test_seconds_of_a_performance_end_in_time(pianist):
-    for midi in pianist.sample(3, seconds=5, seed=2):
+    for midi in map(pretty, pianist.sample(3, seconds=5, seed=2)):
         assert midi.get_end_time() <= 5 + 1e-6
         assert midi_bytes(midi)
 
 
 def test_a_performance_continues_its_primer(pianist, make_piano, sounding):
     rows = [(60 + n, n * 0.5, n * 0.5 + 0.4, 66) for n in range(8)]
-    for midi in pianist.sample(2, length=200, primer=make_piano(rows)):
-        notes = sounding(midi)
+    for piece in pianist.sample(2, length=200, primer=make_piano(rows)):
+        notes = sounding(piece.score)
         early = notes.onset < 3.4
         assert [*zip(notes.pitch[early], notes.onset[early], strict=True)][:7] == [
             (pitch, onset) for pitch, onset, _, _ in rows[:7]
@@ -230,12 +234,12 @@ def test_a_checkpoint_is_enough(tmp_path):
     data = DataConfig(source=source, sequence_length=128, overlap=64)
     task = MusicTrainingModule(Config(data=data, model=model_of(PIECES).settings.model))
     checkpoint = {"triptych": task.metadata, "state_dict": task.state_dict()}
-    expected = midi_bytes(MusicModel.of_run(task.config, task.model).sample(1, length=20)[0])
+    expected = midi_bytes(MusicModel.of_run(task.config, task.model).sample(1, length=20)[0].score)
     for device in ("cpu", "auto"):
         again = restore(checkpoint, device=device)
         assert not again.model.training
         again.model.to("cpu")
-        assert midi_bytes(again.sample(1, length=20)[0]) == expected
+        assert midi_bytes(again.sample(1, length=20)[0].score) == expected
 
 
 def test_the_last_wait_is_cut_to_the_seconds_that_were_asked_for():
@@ -269,8 +273,8 @@ def test_samples_are_as_long_as_the_median_piece_and_named(choir):
 def test_statistics_of_samples_are_those_of_the_pieces_that_sample_returns(choir):
     found = statistics_of(choir, 2, sample_length=24, seed=3)["statistics"]["groups"]["samples"]
     pieces = [
-        piece_statistics(on_grid(Notes.of_midi(midi), CHORALES.steps_per_second), CHORALES)
-        for midi in choir.sample(2, length=24, seed=3)
+        piece_statistics(on_grid(notes_of(pretty(made)), CHORALES.steps_per_second), CHORALES)
+        for made in choir.sample(2, length=24, seed=3)
     ]
     assert found == means_and_deviations(pieces)
 
@@ -282,7 +286,7 @@ def test_a_sample_length_cuts_the_pieces_too(choir):
     )
     expected = [
         piece_statistics(
-            on_grid(Notes.of_midi(grid_to_midi(piece.content[:10])), CHORALES.steps_per_second),
+            on_grid(notes_of(grid_to_midi(piece.content[:10])), CHORALES.steps_per_second),
             CHORALES,
         )
         for piece in PIECES.load("test", CHORALES)

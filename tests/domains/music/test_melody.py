@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from pretty import midi_bytes, pretty, write_midi
 from tiny_music import Chorales, Performances, tiny_model
 
 from triptych.core.attention.full import Full
@@ -28,7 +29,7 @@ from triptych.domains.music.melody import (
     padded,
 )
 from triptych.domains.music.metrics import token_nll
-from triptych.domains.music.midi import midi_bytes, parse_midi, write_midi
+from triptych.domains.music.midi import parse_midi
 from triptych.domains.music.model import MelodyEncoder, ModelConfig, MusicSettings
 from triptych.domains.music.notes import SILENT, Notes, performance, to_steps
 from triptych.domains.music.task import MusicTrainingModule
@@ -225,8 +226,8 @@ def test_sampling_sees_the_melody_and_windows_of_the_evaluation(source, busy_pie
 def test_a_sampled_chorale_is_as_long_as_its_melody(make_piano):
     model = model_of(PIECES)
     line = [(60 + n % 7, n * 0.5, n * 0.5 + 0.5, 80) for n in range(20)]
-    midi = model.sample(2, melody=make_piano(line))[1]
-    grid = CHORALES.from_midi(parse(midi))
+    made = model.sample(2, melody=make_piano(line))[1]
+    grid = CHORALES.from_midi(made.score)
     assert len(grid) == 80
 
 
@@ -272,7 +273,7 @@ def test_melodies_out_of_range_and_without_notes_are_told(make_piano, parsed):
     silent = np.full((4, 4), SILENT)
     silent[:, 3] = 50
     with pytest.raises(UserError, match="rests alone"):
-        chorales.of_score(parse(CHORALES.to_midi(CHORALES.encode(silent))))
+        chorales.of_score(parse(pretty(CHORALES.to_score(CHORALES.encode(silent)))))
 
 
 def test_music_without_a_melody_is_told():

@@ -5,9 +5,10 @@ import random
 import mido
 import pretty_midi
 import pytest
+from pretty import midi_bytes, write_midi
 
 from triptych.domains.music import midi as midi_files
-from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi, write_midi
+from triptych.domains.music.midi import parse_midi, read_midi
 from triptych.domains.music.notes import Score, performance
 from triptych.errors import UserError
 

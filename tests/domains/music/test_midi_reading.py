@@ -6,8 +6,9 @@ import time
 import mido
 import numpy as np
 import pytest
+from pretty import midi_bytes
 
-from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi
+from triptych.domains.music.midi import parse_midi, read_midi
 from triptych.domains.music.notes import DRUMS, performance
 from triptych.errors import UserError
 

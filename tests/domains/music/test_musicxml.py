@@ -10,8 +10,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from pretty import midi_bytes
 
-from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi
+from triptych.domains.music.midi import parse_midi, read_midi
 from triptych.domains.music.musicxml import parse_musicxml
 from triptych.domains.music.musicxml_writing import musicxml_bytes
 from triptych.domains.music.notation import Chord, Note, Span, divide, segments

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 from dataclass_rules import changeable_dataclasses, names_of_many_defaults, positional_options
+from pretty import new_midi, notes_of
 
-from triptych.domains.music.midi import instruments, new_midi
+from triptych.domains.music.midi import instruments
 from triptych.domains.music.notes import DRUMS, Notes, on_grid, one_string_per_key, voice_grid
 
 
@@ -20,8 +21,8 @@ def test_notes_become_instruments_and_come_back() -> None:
     assert [(part.name, part.program, part.is_drum) for part in midi.instruments] == [
         ("violin", 40, False), ("", 0, True), ("rests", 7, False),
     ]  # fmt: skip
-    assert rows(Notes.of_midi(midi)) == written
-    assert len(Notes.of_midi(new_midi())) == len(on_grid(Notes.of([]), 4)) == 0
+    assert rows(notes_of(midi)) == written
+    assert len(notes_of(new_midi())) == len(on_grid(Notes.of([]), 4)) == 0
 
 
 def test_steps_of_a_grid_have_no_drums_and_no_empty_note() -> None:

@@ -11,11 +11,12 @@ import numpy as np
 import pretty_midi
 import pytest
 import torch
+from pretty import midi_bytes, pretty
 
 from triptych.domains.music.attention import find_query
 from triptych.domains.music.conditions import ConstraintOptions
 from triptych.domains.music.config import Augmentation
-from triptych.domains.music.midi import midi_bytes, parse_midi
+from triptych.domains.music.midi import parse_midi
 from triptych.domains.music.tokenizers.instruments import DRUMS, Ensemble, program_of
 from triptych.domains.music.tokenizers.remi import RemiTokenizer
 from triptych.domains.music.tokenizers.remi_grammar import Kind
@@ -105,7 +106,7 @@ def test_a_file_as_tokens():
 def test_tracks_programs_and_drums_come_back(instrument_roundtrip):
     tokenizer = RemiTokenizer(BAND, velocities=4)
     midi = parse_midi(midi_of(BAND_TRACKS), name="x")
-    music = tokenizer.to_midi(tokenizer.from_midi(midi))
+    music = pretty(tokenizer.to_score(tokenizer.from_midi(midi)))
     again = pretty_midi.PrettyMIDI(io.BytesIO(midi_bytes(music)))
     assert [(part.program, part.is_drum) for part in again.instruments] == [
         (33, False), (56, False), (0, True),
@@ -123,23 +124,23 @@ def test_two_instruments_of_one_program_stay_apart():
         (42, "", [(0, 48, 48, 80)]),
     ]
     tokenizer = RemiTokenizer(QUARTET, tempos=False)
-    music = tokenizer.to_midi(tokenizer.from_midi(parse_midi(midi_of(tracks), name="x")))
+    music = pretty(tokenizer.to_score(tokenizer.from_midi(parse_midi(midi_of(tracks), name="x"))))
     assert [part.program for part in music.instruments] == [40, 40, 42]
     assert notes_of(music) == {
         "violin": [(0, 1, 76), (1, 1, 74)], "violin 2": [(0, 2, 76)], "cello": [(0, 4, 48)],
     }  # fmt: skip
     # The names that were written tell the second violin, also where the first one rests.
     music.instruments = music.instruments[1:]
-    again = tokenizer.to_midi(tokenizer.from_midi(parse_midi(midi_bytes(music), name="x")))
+    again = pretty(tokenizer.to_score(tokenizer.from_midi(parse_midi(midi_bytes(music), name="x"))))
     assert [part.name for part in again.instruments] == ["violin 2", "cello"]
 
 
 def test_other_instruments_are_left_out():
     tokenizer = RemiTokenizer(("trumpet",))
     midi = parse_midi(midi_of(BAND_TRACKS), name="band.mid")
-    assert [part.program for part in tokenizer.to_midi(tokenizer.from_midi(midi)).instruments] == [
-        56
-    ]
+    assert [
+        part.program for part in pretty(tokenizer.to_score(tokenizer.from_midi(midi))).instruments
+    ] == [56]
     with pytest.raises(UserError, match=r"band.mid.*harp"):
         RemiTokenizer(("orchestral harp",)).from_midi(midi)
 
@@ -152,7 +153,7 @@ def test_times_of_tokens_are_those_of_the_music():
     seconds, pitches = tokenizer.seconds(ids), tokenizer.pitches(ids)
     played = sorted(
         (note.start, note.pitch)
-        for part in tokenizer.to_midi(ids).instruments
+        for part in pretty(tokenizer.to_score(ids)).instruments
         for note in part.notes
         if not part.is_drum
     )
@@ -183,7 +184,10 @@ def test_transposition_leaves_drums_alone():
     tokenizer = RemiTokenizer(BAND)
     ids = band(tokenizer)
     up = tokenizer.transpose(ids, 3)
-    before, after = tokenizer.to_midi(ids).instruments, tokenizer.to_midi(up).instruments
+    before, after = (
+        pretty(tokenizer.to_score(ids)).instruments,
+        pretty(tokenizer.to_score(up)).instruments,
+    )
     for old, new in zip(before, after, strict=True):
         shift = 0 if old.is_drum else 3
         assert [note.pitch + shift for note in old.notes] == [note.pitch for note in new.notes]
@@ -205,7 +209,7 @@ def test_any_ids_are_music():
     tokenizer = RemiTokenizer(BAND)
     draws = np.random.default_rng(0).integers(0, tokenizer.vocabulary_size, (20, 300))
     for ids in draws:
-        midi_bytes(tokenizer.to_midi(ids))
+        midi_bytes(tokenizer.to_score(ids))
         assert tokenizer.seconds(ids).shape == (300,)
 
 
@@ -239,7 +243,7 @@ def test_sampled_tokens_are_those_of_the_sampled_music(velocities, tempos):
     rows = sample(tokenizer, rows=6, length=200, seed=1)
     for ids in rows:
         ids = upto_last_note(tokenizer, ids)
-        again = tokenizer.from_midi(parse_midi(midi_bytes(tokenizer.to_midi(ids)), name="x"))
+        again = tokenizer.from_midi(parse_midi(midi_bytes(tokenizer.to_score(ids)), name="x"))
         timed = tokenizer.meaning.kind[ids] != Kind.Duration
         assert words(tokenizer, again[timed]) == words(tokenizer, ids[timed])
 
@@ -340,4 +344,4 @@ def test_ids_without_notes_are_a_piece_without_notes() -> None:
     bar = ["Bar", "TimeSig_6/4", "Position_0", tempo, "Position_38", other]
     names = [*bar, "Bar", "TimeSig_12/8", "Position_61", "EOS"]
     ids = np.array([tokenizer.symbols.index(name) for name in names])
-    assert tokenizer.to_midi(ids).instruments == []
+    assert pretty(tokenizer.to_score(ids)).instruments == []

@@ -4,10 +4,12 @@ import wave
 import numpy as np
 import pretty_midi
 import pytest
+from pretty import new_midi
 
 from triptych.domains.music import midi
-from triptych.domains.music.midi import FLUIDSYNTH, new_midi, read_midi, write_piece, write_wav
+from triptych.domains.music.midi import FLUIDSYNTH, read_midi, write_piece, write_wav
 from triptych.domains.music.notes import Notes, Part, Score
+from triptych.domains.music.tokenizers.events import EventTokenizer
 
 
 def read_wav(path):
@@ -29,7 +31,7 @@ def no_fluidsynth(monkeypatch):
 
 
 def test_without_fluidsynth_sines_play_and_are_named(make_piano, tmp_path, no_fluidsynth):
-    used = write_wav(make_piano([(60, 0, 1, 64)]), tmp_path / "a.wav")
+    used = write_wav(read_midi(make_piano([(60, 0, 1, 64)])), tmp_path / "a.wav")
     rate, samples = read_wav(tmp_path / "a.wav")
     assert "sine" in used
     assert "not installed" in used
@@ -39,7 +41,7 @@ def test_without_fluidsynth_sines_play_and_are_named(make_piano, tmp_path, no_fl
 
 def test_with_fluidsynth_its_sound_is_written(make_piano, tmp_path):
     pytest.importorskip("fluidsynth", exc_type=ImportError)
-    used = write_wav(make_piano([(60, 0, 1, 64)]), tmp_path / "a.wav")
+    used = write_wav(read_midi(make_piano([(60, 0, 1, 64)])), tmp_path / "a.wav")
     rate, samples = read_wav(tmp_path / "a.wav")
     assert used == FLUIDSYNTH
     assert len(samples) >= rate
@@ -53,7 +55,7 @@ def test_drums_are_heard_without_fluidsynth(tmp_path, no_fluidsynth):
     drums.notes = [
         pretty_midi.Note(100, pitch, start, start + 0.1) for start, pitch in enumerate(pitches)
     ]
-    write_wav(new_midi([drums]), tmp_path / "a.wav")
+    write_wav(read_midi(new_midi([drums])), tmp_path / "a.wav")
     rate, samples = read_wav(tmp_path / "a.wav")
     hits = [samples[rate * n : rate * n + rate // 2].astype(float) for n in range(len(pitches))]
     assert all(np.abs(hit[: rate // 20]).max() > 0.2 * 32767 for hit in hits)
@@ -71,7 +73,7 @@ def test_a_score_is_written_with_its_frame(make_piano, tmp_path, monkeypatch, sc
     score = Score("a", part, notes, 480, 2880, [(0, 600_000)], meter)
     drawn = {}
     monkeypatch.setattr(midi, "piano_roll_png", lambda *args: drawn.update(args=args) or b"png")
-    write_piece(score, tmp_path / "a", lambda part, onset: onset == 0, score_too=score_too)
+    write_piece(score, tmp_path / "a", [np.array([True, False])], score_too=score_too)
     kinds = [".mid", ".musicxml", ".png", ".wav"] if score_too else [".mid", ".png", ".wav"]
     assert sorted(path.suffix for path in tmp_path.iterdir()) == kinds
     parts, _, bars = drawn["args"]
@@ -84,6 +86,6 @@ def test_a_score_is_written_with_its_frame(make_piano, tmp_path, monkeypatch, sc
 
 
 def test_silence_is_a_valid_wav(make_piano, tmp_path):
-    write_wav(make_piano([]), tmp_path / "a.wav")
+    write_wav(EventTokenizer().to_score(np.array([])), tmp_path / "a.wav")
     _, samples = read_wav(tmp_path / "a.wav")
     assert not samples.any()

@@ -7,8 +7,9 @@ import zipfile
 
 import numpy as np
 import pytest
+from pretty import midi_bytes
 
-from triptych.domains.music.midi import MAX_BYTES, midi_bytes
+from triptych.domains.music.midi import MAX_BYTES
 from triptych.domains.music.notes import SILENT
 from triptych.domains.music.sources.base import SPLITS
 from triptych.domains.music.sources.chorales import JSBChorales

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
+from pretty import new_midi, notes_of, pretty
 
 from triptych.domains.music import statistics as st
-from triptych.domains.music.midi import new_midi
 from triptych.domains.music.notes import Notes, on_grid
 from triptych.domains.music.statistics import piece_statistics
 from triptych.domains.music.tokenizers.chorales import VOICES, ChoraleTokenizer
@@ -17,8 +17,8 @@ R = -1
 
 
 def table_of(grid):
-    midi = CHORALES.to_midi(CHORALES.encode(np.array(grid)))
-    return on_grid(Notes.of_midi(midi), CHORALES.steps_per_second)
+    midi = pretty(CHORALES.to_score(CHORALES.encode(np.array(grid))))
+    return on_grid(notes_of(midi), CHORALES.steps_per_second)
 
 
 def of_grid(grid):
@@ -74,7 +74,9 @@ def test_a_piece_without_notes_has_no_statistics_but_zero_pitches():
 
 def test_a_performance_has_neither_bars_nor_voices():
     notes = Notes.of([(60, 0.0, 1.0, 64), (64, 0.5, 2.0, 64)])
-    table = on_grid(Notes.of_midi(EVENTS.to_midi(EVENTS.encode(notes))), EVENTS.steps_per_second)
+    table = on_grid(
+        notes_of(pretty(EVENTS.to_score(EVENTS.encode(notes)))), EVENTS.steps_per_second
+    )
     found = piece_statistics(table, EVENTS)
     assert set(found) == {
         "pitch_class_entropy", "scale_consistency", "polyphony", "polyphony_rate", "pitch_range",
@@ -188,6 +190,6 @@ def test_drums_are_left_out(make_piano):
     drums = make_piano([(35, 0, 5, 64)]).instruments[0]
     drums.is_drum = True
     midi.instruments.append(drums)
-    table = on_grid(Notes.of_midi(midi), 100)
+    table = on_grid(notes_of(midi), 100)
     assert (table.pitch.tolist(), table.release.tolist()) == ([60], [100])
-    assert len(on_grid(Notes.of_midi(new_midi()), 100)) == 0
+    assert len(on_grid(notes_of(new_midi()), 100)) == 0

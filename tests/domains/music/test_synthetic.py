@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from pretty import pretty
 from tiny_music import tiny_model
 from torch import nn
 
@@ -81,7 +82,7 @@ def test_every_voice_can_be_sung_and_played():
     for piece in pieces:
         ids = CHORALES.encode(piece.content)  # refuses what has no symbol
         assert ids.shape == (128,)
-    midi = CHORALES.to_midi(ids)
+    midi = pretty(CHORALES.to_score(ids))
     assert [len(part.notes) > 0 for part in midi.instruments] == [True] * 4
 
 

@@ -7,7 +7,6 @@ window, or the start vector at the start of a piece.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,16 +17,12 @@ from triptych.core.models.base import NO_CONDITION
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.domains.music.data import NO_PREVIOUS
 from triptych.domains.music.model import MusicSettings
-from triptych.domains.music.notes import Ids
+from triptych.domains.music.notes import Ids, Score
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.errors import UserError
 from triptych.files.drawing import GREY, new_figure, png
 from triptych.files.piano_roll import label_pitches
 from triptych.training.engine.devices import scoring
-
-if TYPE_CHECKING:
-    import pretty_midi
-
 
 ARC, NOTE, QUERY = "#33589c", "#c9ccd1", "#c8443c"
 MAX_ARCS = 60
@@ -125,7 +120,7 @@ def note_attention(
     )
 
 
-def attention_png(found: MusicAttention, midi: pretty_midi.PrettyMIDI) -> bytes:
+def attention_png(found: MusicAttention, score: Score) -> bytes:
     """Draw attention weights: arcs over the piano roll above, one row per head over time below.
 
     An arc is darker and wider for a larger weight. The red note is the predicted one.
@@ -140,11 +135,9 @@ def attention_png(found: MusicAttention, midi: pretty_midi.PrettyMIDI) -> bytes:
     sounding = found.pitches[found.pitches >= 0]
     low, high = sounding.min() - 3, sounding.max() + 3
     thickness = min(5.0, 220 / (high - low))  # points: notes a semitone apart do not touch
-    for part in midi.instruments:
-        for note in () if part.is_drum else part.notes:
-            if note.end > start and note.start < end:
-                span = note.start, min(note.end, end)
-                roll.hlines(note.pitch, *span, color=NOTE, linewidth=thickness)
+    for pitch, onset, stop in score.notes_in_seconds.pitched.rows("pitch", "onset", "release"):
+        if stop > start and onset < end:
+            roll.hlines(pitch, onset, min(stop, end), color=NOTE, linewidth=thickness)
     target = (here, found.pitches[-1])
     weights = found.weights
     largest = max(float(weights.max(initial=0.0)), 1e-9)

@@ -6,16 +6,18 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from triptych.domains.music.chords import CHORDS, chord_index, transposed
+from triptych.domains.music.midi import midi_bytes
 from triptych.domains.music.midi_events import CONTROL, PROGRAM
 from triptych.domains.music.notes import DRUMS, FRAME, Ids, Notes, Part, Score
 from triptych.errors import UserError
-from triptych.files.piano_roll import IsKept
+from triptych.files.results import write_atomically
 
 
 @dataclass(frozen=True)
@@ -36,14 +38,19 @@ class Made:
         return Made.of(without_rests(replace(self.score, notes=self.score.notes[self.is_new])))
 
     @property
-    def is_kept(self) -> IsKept | None:
-        """Return what tells the given notes of the parts; None where all notes are new."""
-        if self.is_new.all():
-            return None
-        notes = self.score.notes_in_seconds
-        rows = notes[~self.is_new].rows("part", "onset", "pitch")
-        kept = {(part, round(onset, 4), pitch) for part, onset, pitch in rows}
-        return lambda part, seconds, pitch: (part, round(seconds, 4), pitch) in kept
+    def kept(self) -> list[NDArray[np.bool_]]:
+        """For each part which of its notes were given, bool [N]."""
+        parts = range(len(self.score.parts))
+        return [~self.is_new[self.score.notes.part == number] for number in parts]
+
+    @property
+    def midi(self) -> bytes:
+        """Content of its MIDI file."""
+        return midi_bytes(self.score)
+
+    def write(self, path: str | Path) -> Path:
+        """Write a MIDI file; raises UserError where it cannot be written."""
+        return write_atomically(path, self.midi)
 
 
 def without_rests(score: Score) -> Score:

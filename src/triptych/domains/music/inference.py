@@ -6,7 +6,7 @@ import logging
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -48,7 +48,6 @@ from triptych.domains.music.generation import complete_tokens, fill_part, sample
 from triptych.domains.music.midi import (
     GivenMidi,
     midi_bytes,
-    pretty_midi_of,
     read_midi,
     write_piece,
 )
@@ -60,31 +59,13 @@ from triptych.files.results import OutputFolder, json_bytes
 from triptych.training.engine.devices import device_of
 from triptych.types import ProgressFactory
 
-if TYPE_CHECKING:
-    import pretty_midi
-
 LOG = logging.getLogger(__name__)
 
 
 class MusicModel(MusicEvaluation):
     """A trained music model."""
 
-    def sample(self, count: int = 1, **options: Any) -> list[pretty_midi.PrettyMIDI]:
-        """Sample pieces, or continuations that begin with the primer itself.
-
-        options: as in `MusicSampleOptions` and `SampleKeywords`; see `sampled`, which returns
-        scores.
-        """
-        return [pretty_midi_of(made.score) for made in self.sampled(count, **options)]
-
-    def complete(
-        self, given: GivenMidi, keep: str | None = None, count: int = 1, **options: Any
-    ) -> list[pretty_midi.PrettyMIDI]:
-        """Keep a part of a piece and sample the rest; see `completed`, which returns scores."""
-        pieces = self.completed(given, keep, count, **options)
-        return [pretty_midi_of(made.score) for made in pieces]
-
-    def sampled(
+    def sample(
         self,
         count: int = 1,
         *,
@@ -182,7 +163,7 @@ class MusicModel(MusicEvaluation):
         last = int(given.ticks(np.array([stop]))[0])
         return Made(cut(made.score, last), made.is_new[made.score.notes.onset < last])
 
-    def completed(
+    def complete(
         self,
         given: GivenMidi,
         keep: str | None = None,
@@ -300,18 +281,16 @@ class MusicModel(MusicEvaluation):
         # events.
         progress = report("sampled tokens", at_most=self.tokenizer.end is not None)
         if options.given is not None:
-            given = options.arguments_of(self.completed)
-            pieces = self.completed(**given, constraints=options, progress=progress)
+            given = options.arguments_of(self.complete)
+            pieces = self.complete(**given, constraints=options, progress=progress)
         else:
-            given = options.arguments_of(self.sampled)
-            pieces = self.sampled(**given, frame=options, constraints=options, progress=progress)
+            given = options.arguments_of(self.sample)
+            pieces = self.sample(**given, frame=options, constraints=options, progress=progress)
         synthesiser, has_bars = "", not self.tokenizer.by_seconds
         for index, made in enumerate(pieces):
             piece = made.only_new() if options.new_only else made
             name = f"piece-{index:02d}"
-            synthesiser = write_piece(
-                piece.score, out.path / name, piece.is_kept, score_too=has_bars
-            )
+            synthesiser = write_piece(piece.score, out.path / name, piece.kept, score_too=has_bars)
         made_pieces = counted(options.count, "piece", "pieces")
         endings = ".mid, .wav, .png" + ", .musicxml" * has_bars
         return f"{made_pieces} ({endings}) in {out}; sound by {synthesiser}"
@@ -320,9 +299,9 @@ class MusicModel(MusicEvaluation):
         self, options: MusicAttentionOptions, out: OutputFolder, report: ProgressFactory
     ) -> str:
         drawn = self.attention(**options.arguments_of(self.attention))
-        midi = self.tokenizer.to_midi(drawn.tokens)
-        out.write(DRAWING, attention_png(drawn, midi))
-        out.write(PIECE, midi_bytes(midi))
+        score = self.tokenizer.to_score(drawn.tokens)
+        out.write(DRAWING, attention_png(drawn, score))
+        out.write(PIECE, midi_bytes(score))
         window = drawn.tokens[drawn.first : drawn.query + 1]
         numbers = {
             **{name: getattr(drawn, name) for name in ("layer", "head", "query", "first")},

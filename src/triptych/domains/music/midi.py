@@ -21,7 +21,7 @@ from triptych.domains.music.musicxml import MUSICXML_SUFFIXES, parse_musicxml
 from triptych.domains.music.musicxml_writing import musicxml_bytes
 from triptych.domains.music.notes import DEFAULT_TEMPO, DRUMS, Notes, Score
 from triptych.errors import UserError
-from triptych.files.piano_roll import IsKept, Piece, piano_roll_png
+from triptych.files.piano_roll import Piece, piano_roll_png
 from triptych.files.results import write_atomically
 
 if TYPE_CHECKING:
@@ -42,9 +42,6 @@ MIDI_SUFFIXES = (".mid", ".midi", ".kar", ".rmi")
 MUSIC_SUFFIXES = (*MIDI_SUFFIXES, *NOTATION_SUFFIXES)
 """Of all files that are read."""
 
-TICKS_PER_QUARTER = 500
-"""Resolution of the files that are written: at 120 quarters per minute a tick is 1 ms. With
-pretty_midi's own 220 it is 2.27 ms, too coarse for a grid of 10 ms."""
 PITCHED_CHANNELS = tuple(channel for channel in range(16) if channel != DRUM_CHANNEL)
 MAJOR_KEYS = ["Cb", "Gb", "Db", "Ab", "Eb", "Bb", "F", "C", "G", "D", "A", "E", "B", "F#", "C#"]
 MINOR_KEYS = [f"{key}m" for key in (*MAJOR_KEYS[3:], "G#", "D#", "A#")]
@@ -79,7 +76,9 @@ def read_midi(given: GivenMidi, name: str = "the piece") -> Score:
         if score.left_out:
             LOG.warning("%s: %s", given, left_out_of(score))
         return score
-    return parse_midi(midi_bytes(given), name=name)
+    buffer = io.BytesIO()
+    given.write(buffer)
+    return parse_midi(buffer.getvalue(), name=name)
 
 
 def parse_midi(content: bytes, *, name: str) -> Score:
@@ -187,33 +186,10 @@ def read_piece(path: Path) -> Piece:
     return Piece(path.stem, score_instruments(parse_midi(content, name=str(path))), content)
 
 
-def new_midi(
-    parts: Sequence[pretty_midi.Instrument] = (), tempo: float = 120.0
-) -> pretty_midi.PrettyMIDI:
-    """Return a piece of some parts to write; tempo in quarter notes per minute."""
-    import pretty_midi
-
-    midi = pretty_midi.PrettyMIDI(resolution=TICKS_PER_QUARTER, initial_tempo=tempo)
-    midi.instruments = [*parts]
-    return midi
-
-
-def pretty_midi_of(score: Score) -> pretty_midi.PrettyMIDI:
-    """Return a score as pretty_midi has it."""
-    import pretty_midi
-
-    while score.last_tick >= pretty_midi.pretty_midi.MAX_TICK:
-        score = score.at_resolution(score.ticks_per_quarter // 2)
-    return pretty_midi.PrettyMIDI(io.BytesIO(midi_bytes(score)))
-
-
-def midi_bytes(music: pretty_midi.PrettyMIDI | Score) -> bytes:
+def midi_bytes(score: Score) -> bytes:
     """Return the content of a MIDI file. It holds a tempo event, so every player agrees on it."""
     buffer = io.BytesIO()
-    if isinstance(music, Score):
-        midi_file(music).save(file=buffer)
-    else:
-        music.write(buffer)
+    midi_file(score).save(file=buffer)
     return buffer.getvalue()
 
 
@@ -288,14 +264,9 @@ def _track(events: list[tuple[int, Any]], end: int) -> mido.MidiTrack:
     return mido.MidiTrack(m.copy(time=wait) for wait, (_, m) in zip(waits, events, strict=True))
 
 
-def write_midi(music: pretty_midi.PrettyMIDI | Score, path: str | Path) -> Path:
-    """Write a MIDI file; raises UserError where it cannot be written."""
-    return write_atomically(path, midi_bytes(music))
-
-
-def write_wav(midi: pretty_midi.PrettyMIDI, path: str | Path) -> str:
+def write_wav(score: Score, path: str | Path) -> str:
     """Write a piece as a mono 16-bit .wav, atomically; return the name of the synthesiser."""
-    samples, synthesiser = synthesise(midi)
+    samples, synthesiser = synthesise(score_instruments(score))
     peak = float(np.abs(samples).max(initial=0.0))
     # At 90 % of the range neither rounding nor playback clips. Silence stays silence.
     scaled = samples * (0.9 / peak) if peak > 0 else samples
@@ -309,18 +280,22 @@ def write_wav(midi: pretty_midi.PrettyMIDI, path: str | Path) -> str:
     return synthesiser
 
 
-def synthesise(midi: pretty_midi.PrettyMIDI) -> tuple[NDArray[np.float64], str]:
+def synthesise(parts: list[pretty_midi.Instrument]) -> tuple[NDArray[np.float64], str]:
     """Return the samples of a piece at any loudness, and the name of the synthesiser."""
+    import pretty_midi
+
     try:
         import fluidsynth  # noqa: F401
     # Without the system library, pyfluidsynth raises ImportError, older versions OSError or
     # AttributeError.
     except (ImportError, OSError, AttributeError):
-        sounds = [_drums(p) if p.is_drum else p.synthesize(SAMPLE_RATE) for p in midi.instruments]
+        sounds = [_drums(p) if p.is_drum else p.synthesize(SAMPLE_RATE) for p in parts]
         samples = np.zeros(max(map(len, sounds), default=0))
         for sound in sounds:
             samples[: len(sound)] += sound
         return samples, SINES
+    midi = pretty_midi.PrettyMIDI()
+    midi.instruments = parts
     return midi.fluidsynth(fs=SAMPLE_RATE), FLUIDSYNTH
 
 
@@ -340,23 +315,16 @@ def _drums(part: pretty_midi.Instrument) -> NDArray[np.float64]:
 
 
 def write_piece(
-    music: pretty_midi.PrettyMIDI | Score,
-    path: Path,
-    is_kept: IsKept | None = None,
-    *,
-    score_too: bool = False,
+    score: Score, path: Path, kept: Sequence[NDArray[np.bool_]] = (), *, score_too: bool = False
 ) -> str:
     """Write a piece as .mid, .wav and .png next to each other; return the synthesiser's name.
 
-    is_kept: as in `piano_roll_png`. score_too: write .musicxml too, for music on a grid.
+    kept: as in `piano_roll_png`. score_too: write .musicxml too, for music on a grid.
     """
-    write_midi(music, path.with_suffix(".mid"))
-    midi: Any = music
-    bars: list[float] = []
-    if isinstance(music, Score):
-        midi, bars = new_midi(score_instruments(music)), music.seconds(music.bars()).tolist()
+    write_atomically(path.with_suffix(".mid"), midi_bytes(score))
     if score_too:
-        write_atomically(path.with_suffix(".musicxml"), musicxml_bytes(read_midi(music)))
-    drawn = piano_roll_png(midi.instruments, is_kept, bars)
+        write_atomically(path.with_suffix(".musicxml"), musicxml_bytes(score))
+    bars = score.seconds(score.bars()).tolist()
+    drawn = piano_roll_png(score_instruments(score), kept, bars)
     write_atomically(path.with_suffix(".png"), drawn)
-    return write_wav(midi, path.with_suffix(".wav"))
+    return write_wav(score, path.with_suffix(".wav"))

@@ -15,13 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    import pretty_midi
 
 Ids: TypeAlias = NDArray[np.int64]
 
@@ -63,16 +60,6 @@ class Notes:
         table = np.array([(*row, 0, 0)[:6] for row in rows] or np.empty((0, 6), dtype=np.int64))
         pitch, *_, velocity, part, program = table.T.astype(np.int64)
         return cls(pitch, table[:, 1], table[:, 2], velocity, part, program)
-
-    @classmethod
-    def of_midi(cls, midi: pretty_midi.PrettyMIDI) -> Notes:
-        """Return the notes of a piece in seconds, instrument by instrument."""
-        return cls.of(
-            (note.pitch, note.start, note.end, note.velocity, number, program)
-            for number, part in enumerate(midi.instruments)
-            for program in [DRUMS if part.is_drum else part.program]
-            for note in part.notes
-        )
 
     def __len__(self) -> int:
         return len(self.pitch)

@@ -73,12 +73,12 @@ class MusicTrainingModule(MusicScores, TrainingModule):
             melody=self.sampled_melody,
         )
         for number, ids in enumerate(pieces):
-            write_piece(tokenizer.to_midi(ids), folder / f"piece-{number:02d}")
+            write_piece(tokenizer.to_score(ids), folder / f"piece-{number:02d}")
         first = tokenizer.without_end(pieces[0])
         with suppress(UserError):  # a piece without notes
             query = find_query(tokenizer, first, None)
             attention = note_attention(self.model, self.settings, first, query)
-            drawing = attention_png(attention, tokenizer.to_midi(first))
+            drawing = attention_png(attention, tokenizer.to_score(first))
             (folder / ATTENTION).write_bytes(drawing)
 
 

@@ -7,20 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
-import pretty_midi
 from markupsafe import Markup
 
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.midi import (
     MUSIC_SUFFIXES,
     NOTATION_SUFFIXES,
-    instruments,
-    new_midi,
     parse_midi,
     piece_of,
-    read_midi,
 )
-from triptych.domains.music.notes import Notes, Score
+from triptych.domains.music.notes import Notes, Part, Score, one_string_per_key
 from triptych.errors import UserError
 from triptych.files.piano_roll import Piece
 from triptych.tools.play import Page
@@ -88,8 +84,7 @@ def given_music(model: MusicModel, notes: str, upload: str | None) -> Score:
     note is given.
     """
     if upload is None:
-        melody = read_melody(notes, model.tokenizer.melody_program)
-        return read_midi(melody, "The melody")
+        return read_melody(notes, model.tokenizer.melody_program)
     path = Path(upload)
     size, is_score = path.stat().st_size, path.suffix.lower() in NOTATION_SUFFIXES
     most = MAX_SCORE_BYTES if is_score else MAX_BYTES
@@ -106,7 +101,7 @@ def given_music(model: MusicModel, notes: str, upload: str | None) -> Score:
     return parsed
 
 
-def read_melody(notes: str, program: int = 0) -> pretty_midi.PrettyMIDI:
+def read_melody(notes: str, program: int = 0) -> Score:
     """Return the melody of the page's keyboard.
 
     notes: JSON, an object of "tempo" in quarters per minute and "notes", a list of [start, length,
@@ -135,11 +130,16 @@ def read_melody(notes: str, program: int = 0) -> pretty_midi.PrettyMIDI:
             "There are no notes yet: play some on the keyboard, press Example melody, or choose a "
             "MIDI file."
         )
-    step = 15 / within("Quarters per minute", tempo, *TEMPOS)  # seconds of a sixteenth
+    quarter = round(60e6 / within("Quarters per minute", tempo, *TEMPOS))  # microseconds
+    step = 120  # ticks of a sixteenth
     played = Notes.of(
-        (pitch, start * step, (start + length) * step, 80) for start, length, pitch in sorted(rows)
+        (pitch, start * step, (start + length) * step, 80, 0, program)
+        for start, length, pitch in rows
     )
-    return new_midi(instruments(played, [("Melody", program)]), tempo)
+    played = one_string_per_key(played, played.onset, least=1)
+    part, end = Part("Melody", is_drum=False), int(played.release.max())
+    played = played.sorted("onset", "release", "pitch")
+    return Score("The melody", [part], played, 4 * step, end, [(0, quarter)], [(0, 4, 4)])
 
 
 def perform(
@@ -166,11 +166,11 @@ def perform(
         if options["temperature"] == 0:
             raise UserError("A harmony needs a temperature above 0")
         count = within("Particles", particles, 1, MAX_PARTICLES)
-        pieces = model.completed(given, keep, particles=count, **options)
+        pieces = model.complete(given, keep, particles=count, **options)
     elif action == ACCOMPANY:
-        pieces = model.sampled(melody=given, **options)
+        pieces = model.sample(melody=given, **options)
     else:
-        pieces = model.sampled(primer=given, **options)
+        pieces = model.sample(primer=given, **options)
     of = "" if upload is None or action == COMPOSE else f" of {Path(upload).stem}"
     return [
         piece_of(made.score, f"{RESULTS[action]} {number}{of}")
@@ -205,7 +205,7 @@ def redo(
     for name in filter(None, map(str.strip, tracks.split(","))):
         part.append(name.lower() if name.lower() in voices(model) else f"track:{name}")
     copies = within("Particles", particles, 1, MAX_PARTICLES)
-    made = model.completed(given, fill=",".join(part), particles=copies, **options)
+    made = model.complete(given, fill=",".join(part), particles=copies, **options)
     after = (piece_of(one.score, f"Redone {number}") for number, one in enumerate(made, start=1))
     return [piece_of(given, BEFORE), *after]
 

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.music.conditions import ConstraintOptions
 from triptych.domains.music.frame import Made, put_into
-from triptych.domains.music.midi import pretty_midi_of
 from triptych.domains.music.notes import SILENT, Ids, Score
 from triptych.domains.music.tokenizers.rules import NoParallels, PermittedPitches
 from triptych.errors import UserError
@@ -120,8 +119,8 @@ class MusicTokenizer(Checked, ABC):
     """Fields of `ConstraintOptions` that constrain this music; the others are refused."""
     voice_ranges: ClassVar[dict[str, tuple[int, int]]] = {}
     """Name and usual range of MIDI pitches of each voice, from the highest; empty where the music
-    has no voices. A step has a token of each voice, in this order, as are the instruments of
-    `to_midi`."""
+    has no voices. A step has a token of each voice, in this order, as are the parts of
+    `to_score`."""
 
     @property
     def melody_program(self) -> int:
@@ -166,10 +165,6 @@ class MusicTokenizer(Checked, ABC):
     @abstractmethod
     def to_score(self, ids: Ids) -> Score:
         """Return the music of any sequence of ids."""
-
-    def to_midi(self, ids: Ids) -> Any:  # a PrettyMIDI; the parser of settings would import it
-        """Return the music of any sequence of ids, to play and to write."""
-        return pretty_midi_of(self.to_score(ids))
 
     def owners(self, score: Score) -> dict[str, int]:
         """Return by name of a part of `to_score` the part of a score that plays its notes.
