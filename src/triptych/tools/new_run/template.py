@@ -1,6 +1,6 @@
 """Filling of a commented settings file: new values in the text, with its comments kept."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -18,7 +18,10 @@ def fill(text: str, settings: Mapping[str, Setting], header: list[str]) -> str:
     """
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode)
-    spans = [(*_span(_find(root, key)), setting) for key, setting in settings.items()]
+    nodes: dict[str, yaml.Node] = {}
+    for key, node in _values(root):
+        nodes.setdefault(key, node)  # a part before its arguments
+    spans = [(*_span(nodes[key]), setting) for key, setting in settings.items()]
     for start, end, setting in sorted(spans, key=lambda span: span[0], reverse=True):
         indent = " " * (start - text.rfind("\n", 0, start) - 1)
         rest = text.find("\n", end)
@@ -48,22 +51,13 @@ def _flow(value: Any) -> str:
     return listed.strip().removeprefix("[").removesuffix("]")
 
 
-def _find(node: yaml.Node, key: str) -> yaml.Node:
-    """Return the node of a dotted key; `init_args` stands for nothing in it."""
-    for name in key.split("."):
-        child = _child(node, name)
-        if child is None and (arguments := _child(node, "init_args")) is not None:
-            child = _child(arguments, name)
-        if child is None:
-            raise KeyError(key)
-        node = child
-    return node
-
-
-def _child(node: yaml.Node, name: str) -> yaml.Node | None:
-    if not isinstance(node, yaml.MappingNode):
-        return None
-    return next((value for key, value in node.value if key.value == name), None)
+def _values(node: yaml.Node, key: str = "") -> Iterator[tuple[str, yaml.Node]]:
+    """Yield dotted keys with their nodes; `init_args` stands for nothing in a key."""
+    yield key, node
+    if isinstance(node, yaml.MappingNode):
+        for name, value in node.value:
+            inner = key if name.value == "init_args" else f"{key}.{name.value}".lstrip(".")
+            yield from _values(value, inner)
 
 
 def _span(node: yaml.Node) -> tuple[int, int]:
@@ -71,9 +65,7 @@ def _span(node: yaml.Node) -> tuple[int, int]:
 
     The end of a block in YAML's sense lies behind the comments and blank lines that follow it.
     """
-    if node.end_mark.line == node.start_mark.line or not isinstance(node, yaml.CollectionNode):
-        return node.start_mark.index, node.end_mark.index
-    if getattr(node, "flow_style", False):
-        return node.start_mark.index, node.end_mark.index
-    last = node.value[-1]
-    return node.start_mark.index, _span(last[1] if isinstance(last, tuple) else last)[1]
+    last = node
+    while isinstance(last, yaml.CollectionNode) and last.value and not last.flow_style:
+        last = last.value[-1][1] if isinstance(last, yaml.MappingNode) else last.value[-1]
+    return node.start_mark.index, last.end_mark.index
