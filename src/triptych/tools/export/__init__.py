@@ -6,11 +6,13 @@ heavy.
 
 import sys
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Literal, NamedTuple
 
 from triptych.domains.options import OVERWRITE, PluginOptions, argument, check_checkpoint
 from triptych.errors import UserError, library
 from triptych.files.results import new_folder
+from triptych.pretrained import FOLDER_CARD
 
 
 class Format(NamedTuple):
@@ -30,6 +32,23 @@ FORMATS = {
     "onnx": Format("triptych.tools.export.onnx", ("onnx", "onnxruntime", "onnxscript")),
     "hf": Format("triptych.tools.export.hf", opens=True),
 }
+
+FILES = (
+    "README.md",
+    "config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "target_tokenizer.json",
+    "generation_config.json",
+    "model.bin",
+    "shared_vocabulary.json",
+    "source_vocabulary.json",
+    "target_vocabulary.json",
+    "step.onnx",
+    "onnx.json",
+)
+"""Names of all files that exports write; a folder with another file is never replaced."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,15 +90,24 @@ class Export(PluginOptions):
         texts = dict(text.partition("=")[::2] for text in self.card or ())
         if wrong := [key for key, text in texts.items() if not text]:
             raise UserError(f"--card has {wrong[0]!r} without a text; expected KEY=TEXT")
-        for package in FORMATS[self.format].packages:
+        form = FORMATS[self.format]
+        for package in form.packages:
             library(package, f"--format {self.format}", "export")
 
-        from triptych.tools.export.folder import FILES, export
+        from triptych.tools.export.card import render_card
         from triptych.tools.export.original import open_original
 
         with new_folder(self.out, files=FILES, overwrite=self.overwrite) as folder:
             original = open_original(self.checkpoint, check_checkpoint(self.checkpoint), texts)
-            compared = export(original, self.format, folder)
+            written = import_module(form.module).write(original, folder)
+            card = render_card(
+                vars(original) | {"parameters": original.parameters, "triptych": original.header},
+                source="FOLDER" if form.opens else "CHECKPOINT",
+                use=written.use,
+                weights=written.weights,
+                checks=written.checks,
+            )
+            (folder / FOLDER_CARD).write_text(card, encoding="utf-8")
             size = sum(file.stat().st_size for file in folder.iterdir()) / 1e6
-        print(*compared, sep="\n", file=sys.stderr)
+        print(*written.checks, sep="\n", file=sys.stderr)
         print(f"{original.name} as {self.format} in {self.out} ({size:.1f} MB)", file=sys.stderr)

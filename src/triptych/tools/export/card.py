@@ -84,15 +84,16 @@ def render_card(
     source: str,
     use: str,
     weights: str,
-    sections: Sequence[str] = (),
+    checks: Sequence[str] = (),
 ) -> str:
     """Return the text of a card, Markdown.
 
     metadata: of `Original.metadata`. source: the model as --checkpoint names it. use: how to use
-    it, weights: their size and number format. sections: further parts, each with its heading.
+    it, weights: their size and number format. checks: what was compared, a sentence each.
     """
     header = metadata["triptych"]
     domain = header["domain"]
+    listed = [f"- {check}" for check in checks]
     limits = (find_domain(domain).limits, MEMORY, metadata["card"].get("limits", ""))
     return TEMPLATE.format(
         **{key: metadata["card"][key] for key in TEXTS},
@@ -107,7 +108,9 @@ def render_card(
         versions=", ".join(f"{key} {value}" for key, value in header["versions"].items()),
         commit=header["commit"] or "unknown",
         scores=score_table(metadata["metrics"]),
-        sections="".join(f"\n{section}\n" for section in sections),
+        checks="\n".join(["", "## Checked when it was exported", "", *listed, ""])
+        if listed
+        else "",
         limits=" ".join(filter(None, limits)),
     )
 
