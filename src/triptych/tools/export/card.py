@@ -93,7 +93,7 @@ def render_card(
     """
     header = metadata["triptych"]
     domain = header["domain"]
-    listed = [f"- {check}" for check in checks]
+    listed = "\n".join(f"- {check}" for check in checks)
     limits = (find_domain(domain).limits, MEMORY, metadata["card"].get("limits", ""))
     return TEMPLATE.format(
         **{key: metadata["card"][key] for key in TEXTS},
@@ -108,9 +108,7 @@ def render_card(
         versions=", ".join(f"{key} {value}" for key, value in header["versions"].items()),
         commit=header["commit"] or "unknown",
         scores=score_table(metadata["metrics"]),
-        checks="\n".join(["", "## Checked when it was exported", "", *listed, ""])
-        if listed
-        else "",
+        checks=f"\n## Checked when it was exported\n\n{listed}\n" if checks else "",
         limits=" ".join(filter(None, limits)),
     )
 

@@ -18,10 +18,11 @@ from triptych.core.layers import GELU, FeedForward, LayerNorm, ReLU, RMSNorm, Sw
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import Learned, NoPositions, Rotary, Sinusoidal
 from triptych.core.transformer import Block, Stack, TransformerConfig
+from triptych.errors import UserError
 from triptych.pretrained import EXPORTED
 from triptych.text.tokenizer import TextFormat
 from triptych.tools.export.original import Original, Written, usage
-from triptych.tools.export.parts import check_parts, embedding_weight, position_table, translator_of
+from triptych.tools.export.parts import check_parts, embedding_weight, position_table
 from triptych.tools.export.tokenizer import tokenizer_files
 
 NAME = "CTranslate2"
@@ -38,7 +39,12 @@ def write(original: Original, folder: Path) -> Written:
 
     Raises UserError for a model that CTranslate2 cannot represent.
     """
-    model = translator_of(original, NAME)
+    model = original.model.full_model
+    if not isinstance(model, EncoderDecoder):
+        raise UserError(
+            f"{NAME} can represent a translation model with an encoder and a decoder, and this is "
+            f"a {type(model).__name__} of the domain {original.domain}; expected another --format"
+        )
     files, text = tokenizer_files(original.model), original.model.text_format()
     assert text is not None, "a translator reads text"
     spec = specification(model, text, original.model.settings.model.transformer)

@@ -6,10 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from triptych.core.attention.full import Full
-from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.transformer import Layers, TransformerConfig
 from triptych.errors import UserError
-from triptych.tools.export.original import Original
 
 
 def check_parts(config: TransformerConfig, name: str, **allowed: tuple[type, ...]) -> None:
@@ -27,17 +25,6 @@ def check_parts(config: TransformerConfig, name: str, **allowed: tuple[type, ...
                 f"{name} cannot represent model.transformer.{key} {type(part).__name__}; expected "
                 f"{expected}, or --format safetensors"
             )
-
-
-def translator_of(original: Original, name: str) -> EncoderDecoder:
-    """Return the model of a translator; UserError for another model. name: of the format."""
-    model = original.model.full_model
-    if not isinstance(model, EncoderDecoder):
-        raise UserError(
-            f"{name} can represent a translation model with an encoder and a decoder, and this is "
-            f"a {type(model).__name__} of the domain {original.domain}; expected another --format"
-        )
-    return model
 
 
 def embedding_weight(embedding: nn.Module) -> Tensor:
