@@ -84,6 +84,7 @@ SECTIONS = {
 }  # fmt: skip
 """Function, title and what is shown where it passes, of each section in the order of a first day. A
 function is imported when it runs."""
+UNFINISHED = "its process ended"
 LONGEST = 600
 """Seconds that a section may take."""
 
@@ -158,25 +159,36 @@ def in_a_process(setting: Setting, name: str, path: Path) -> Section:
         problem = f"its process ended with {ended.returncode}: {said}"
     except subprocess.TimeoutExpired:
         problem = f"it took longer than {LONGEST} s"
-    if path.is_file():
-        return Section(**json.loads(path.read_text(encoding="utf-8")))
-    _, title, shows = SECTIONS[name]
-    return Section(name, title, problem=problem[:300], shows=shows)
+    if not path.is_file():
+        _, title, shows = SECTIONS[name]
+        return Section(name, title, problem=problem[:300], shows=shows)
+    section = Section(**json.loads(path.read_text(encoding="utf-8")))
+    section.problem = problem[:300] if section.problem == UNFINISHED else section.problem
+    return section
 
 
-def run_section(setting: Setting, name: str) -> Section:
-    """One section; an error ends it and not the check."""
+def run_section(setting: Setting, name: str, out: Path | None = None) -> Section:
+    """One section; an error ends it and not the check. out: file to write after each row."""
     function, title, shows = SECTIONS[name]
     section, started = Section(name, title, shows=shows), time.perf_counter()
+
+    def save() -> None:
+        section.seconds = time.perf_counter() - started
+        if out is not None:
+            out.write_text(json.dumps(asdict(section)), encoding="utf-8")
+
     torch.set_float32_matmul_precision("highest")  # no TF32
     torch.backends.cudnn.allow_tf32 = False
     try:
         call: Callable[[Setting], Iterator[Row]] = resolve_name(function)
         for row in call(setting):
             section.rows.append(row)
+            section.problem = UNFINISHED
+            save()
+        section.problem = ""
     except Exception as error:  # whatever a first run on a new device raises
         section.problem = f"{type(error).__name__}: {error}".partition("\n")[0][:300]
-    section.seconds = time.perf_counter() - started
+    save()
     return section
 
 

@@ -38,7 +38,9 @@ class Loop:
         from triptych.config.schema import from_plain
         from triptych.domains import find_domain
         from triptych.tools import recipes
+        from triptych.training.engine.devices import without_cudnn_attention
 
+        without_cudnn_attention()  # as in a run
         settings = yaml.safe_load((CONFIGS / config).read_text(encoding="utf-8"))
         settings.pop("trainer", None)
         domain = find_domain(config.partition("/")[0])

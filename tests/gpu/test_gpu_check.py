@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,23 @@ def test_a_section_is_a_process_whose_death_ends_no_other(
     assert [section["name"] for section in result["sections"]] == ["contract", "mfu"]
     assert all("ended with -6" in section["problem"] for section in result["sections"])
     assert "FAILED: not shown" in (tmp_path / "check.md").read_text(encoding="utf-8")
+
+
+def test_rows_are_kept_where_the_process_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "section.json"
+
+    def two(setting: Setting) -> Iterator[Row]:
+        yield {"case": "one", "passed": True}
+        kept = check.Section(**json.loads(out.read_text(encoding="utf-8")))
+        assert [row["case"] for row in kept.rows] == ["one"]
+        assert not kept.passed
+        yield {"case": "two", "passed": True}
+
+    monkeypatch.setattr("gpu.training.last_minute", two)
+    assert check.run_section(TINY, "mnist", out).passed
+    assert check.Section(**json.loads(out.read_text(encoding="utf-8"))).passed
 
 
 def test_an_error_ends_its_section(monkeypatch: pytest.MonkeyPatch) -> None:

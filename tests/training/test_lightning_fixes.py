@@ -104,6 +104,16 @@ def test_lightning_keeps_numbers_for_callbacks_in_single_precision() -> None:
     assert float(metrics["double"]) == 0.1
 
 
+def test_numbers_for_callbacks_are_on_the_device_of_the_run() -> None:
+    """NCCL sends no tensors of the CPU."""
+    logged: dict[str, Tensor] = {}
+    module: Any = SimpleNamespace(
+        device=torch.device("meta"), log_dict=lambda values, **_: logged.update(values)
+    )
+    fixes.log_for_callbacks(module, {"loss": 0.1})
+    assert logged["loss"].device.type == "meta"
+
+
 def test_lightning_counts_every_update_as_a_step() -> None:
     assert fit(module=Plain(automatic=False)).global_step == 8, "of four batches"
 

@@ -64,11 +64,13 @@ def unscale_before_clipping(optimizer: torch.optim.Optimizer) -> None:
 def log_for_callbacks(module: pl.LightningModule, values: dict[str, float]) -> None:
     """Give callbacks such as EarlyStopping the metrics of a validation, equal on all ranks.
 
-    Lightning keeps them in float32 if they are no tensors, and warns without `sync_dist`. MPS has
-    no float64. The loggers get the values elsewhere.
+    Lightning keeps them in float32 if they are no tensors, and warns without `sync_dist`, which
+    sends them as they are: NCCL sends tensors of its GPU alone. MPS has no float64. The loggers get
+    the values elsewhere.
     """
-    dtype = torch.float32 if module.device.type == "mps" else torch.float64
-    tensors = {name: torch.tensor(value, dtype=dtype) for name, value in values.items()}
+    device = module.device
+    dtype = torch.float32 if device.type == "mps" else torch.float64
+    tensors = {name: torch.tensor(v, dtype=dtype, device=device) for name, v in values.items()}
     module.log_dict(tensors, logger=False, sync_dist=True)
 
 
