@@ -88,13 +88,12 @@ def test_evaluation_reports_samples_and_halves(
     answer = cli("evaluate", "image", *limit, checkpoint, "--samples", 3)
     assert answer.code == 0, answer
     assert "super-resolution, 3 images" in answer.out
-    answer = cli("evaluate", "image", *limit, image_checkpoint, "--mask", "bottom", "--draws", 2)
+    answer = cli("evaluate", "image", *limit, image_checkpoint, "--mask", "bottom")
     assert answer.code == 0, answer
     assert "completion, 4 images" in answer.out
     for options, says in [
         ([checkpoint, "--mask", "bottom"], ["mask needs a model without super-resolution"]),
         ([image_checkpoint, "--samples", 3], ["no encoder of small images"]),
-        ([image_checkpoint, "--draws", 3], ["draws belong to mask"]),
         ([image_checkpoint, "--mask", "none.png"], ["--mask none.png does not exist"]),
         ([image_checkpoint, "--mask", "half"], ["--mask half does not exist; expected top"]),
         ([image_checkpoint, "--mask", "top"], ["--mask bottom"]),

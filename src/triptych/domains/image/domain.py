@@ -22,19 +22,11 @@ class ImageEvaluateOptions(EvaluateOptions):
     mask: str | None = None
     """Pixels, as in `sample`, whose likelihood given all others is reported too; the others must
     come first in the generation order, as with bottom."""
-    draws: NonNegativeInt = 0
-    """Samples that replace the given pixels, with mask, for an estimate of the likelihood of the
-    filled pixels alone; 0 for none."""
     samples: NonNegativeInt = 0
     """Images of the split that a model of super-resolution samples from their small ones, for pSNR
     and consistency; 0 for none."""
     seed: Seed = 0
     """Seed of these samples."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.draws and self.mask is None:
-            raise ValueError("draws belong to mask, which names no pixels")
 
     def input_files(self) -> dict[str, str]:
         return mask_file(self.mask)
@@ -43,11 +35,7 @@ class ImageEvaluateOptions(EvaluateOptions):
         details = result["details"]
         lines = []
         if scores := details.get("completion"):
-            names = {
-                "filled": "filled pixels, given the others",
-                "filled_alone": f"filled pixels, given those of {scores['draws']} samples instead",
-                "given": "given pixels",
-            }
+            names = {"filled": "filled pixels, given the others", "given": "given pixels"}
             values = [(scores[f"{name}_bits_per_dim"], text) for name, text in names.items()]
             lines.append(f"completion, {scores['images']} images, bits per dim:")
             lines += [f"  {value:.4f}  {text}" for value, text in values if value is not None]

@@ -244,10 +244,8 @@ class ImageModel(ImageScores, TrainedModel):
         _, images = self._read_split(options)
         if options.mask is not None:
             filled = filled_pixels(options.mask, *self.full_model.shape[:2])
-            details |= completion_scores(
-                self, images, filled, draws=options.draws, seed=options.seed,
-                progress=report("images scored in two parts"),
-            )  # fmt: skip
+            progress = report("images scored in two parts")
+            details |= completion_scores(self, images, filled, progress=progress)
         if options.samples:
             details |= upscaling_scores(
                 self, images.first(options.samples), seed=options.seed,

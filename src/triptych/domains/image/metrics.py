@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from triptych.domains.image.model import average_down
-from triptych.domains.pictures.data import Batch, ImageDataset, labels_of
+from triptych.domains.pictures.data import Batch, ImageDataset
 from triptych.domains.pictures.render import repeat
-from triptych.training.engine.devices import device_of, scoring
+from triptych.training.engine.devices import device_of, scoring, to_device
 from triptych.training.engine.evaluate import in_double
 from triptych.types import Progress
 
@@ -71,57 +71,31 @@ def completion_scores(
     images: ImageDataset,
     filled: Tensor,
     *,
-    draws: int = 0,
-    seed: int = 0,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Return bits per dim of the filled pixels given the others, and of the others alone.
 
     filled: bool [H, W], all after the given pixels in the generation order.
-    With draws also `filled_alone_bits_per_dim`, of the filled pixels without the given ones: for
-    each image -log2 of the mean of p(filled | g_k), g_k the given pixels of `draws` samples of the
-    model, of the image's class where it has one. That mean is the likelihood of a mixture of
-    `draws` distributions; by Jensen's inequality the bits are in expectation at least those of the
-    model's own marginal distribution, which they approach as the draws grow.
     """
     model = trained.full_model
-    device, classes = device_of(model), images.labels if model.n_classes else None
-    samples = {  # of each class: [draws, H, W, C]
-        label: torch.from_numpy(trained.sample(draws, seed=seed, label=label))
-        for label in ([None] if classes is None else sorted(set(classes.tolist())))
-        if draws
-    }
-    known = model.known_positions(filled)  # [L]
-    given = filled_alone = filled_too = 0.0  # sums of nats
+    device, known = device_of(model), model.known_positions(filled)  # [L]
+    of_given = of_filled = 0.0  # nats
     with scoring(model):
-        for index in range(len(images)):
-            rows = images.pixels[index : index + 1]  # [1, H, W, C]
-            label = None if classes is None else int(classes[index])
-            if draws:
-                mixed = torch.where(filled.unsqueeze(-1), rows, samples[label])
-                rows = torch.cat([rows, mixed])  # [1 + draws, H, W, C]
-            labels = labels_of(len(rows), label, model.n_classes)
-            nats = [
-                model.nll(part.to(device), None if labels is None else labels[: len(part)])
-                for part in rows.split(BATCH)
-            ]
-            by_region = torch.cat(nats).double().cpu()  # [1 + draws, L]
-            of_filled = by_region[:, ~known.cpu()].sum(1)  # [1 + draws]
-            given += float(by_region[0].sum() - of_filled[0])
-            filled_too += float(of_filled[0])
-            if draws:
-                filled_alone -= float((-of_filled[1:]).logsumexp(0)) - math.log(draws)
+        for start in range(0, len(images), BATCH):
+            rows = range(start, min(start + BATCH, len(images)))
+            batch = to_device(images.batch(rows), device)
+            nats = in_double(model.nll(batch.pixels, batch.labels)).cpu()  # [B, L]
+            of_given += float(nats[:, known.cpu()].sum())
+            of_filled += float(nats[:, ~known.cpu()].sum())
             if progress is not None:
-                progress(index + 1, len(images))
+                progress(rows.stop, len(images))
     n_filled = int(filled.sum())
     bits = math.log(2) * len(images) * images.pixels.shape[-1]
     n_given = filled.numel() - n_filled
     scores = {
         "images": len(images),
-        "draws": draws,
-        "filled_bits_per_dim": filled_too / (bits * n_filled),
-        "filled_alone_bits_per_dim": filled_alone / (bits * n_filled) if draws else None,
-        "given_bits_per_dim": given / (bits * n_given) if n_given else None,
+        "filled_bits_per_dim": of_filled / (bits * n_filled),
+        "given_bits_per_dim": of_given / (bits * n_given) if n_given else None,
     }
     return {"completion": scores}
 
