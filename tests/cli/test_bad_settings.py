@@ -224,19 +224,6 @@ def trained(cli, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Config,
     return call
 
 
-@pytest.mark.parametrize(("kind", "said"), [("Adam", True), ("AdamW", False), ("Muon", False)])
-def test_a_weight_decay_that_another_optimiser_lacks_is_said(
-    kind: str, said: bool, cli, digits_yaml: Path
-) -> None:
-    content = yaml.safe_load(digits_yaml.read_text())
-    content["optim"] = {"optimizer": {"class_path": "AdamW", "init_args": {"weight_decay": 0.1}}}
-    digits_yaml.write_text(yaml.safe_dump(content))
-    options = ["--optim.optimizer", kind, "--trainer.max_steps", 0]  # refused, after the sentence
-    answer = cli("train", "image", "--config", digits_yaml, *options)
-    sentence = f"optim.optimizer is Adam, which leaves out weight_decay 0.1 of {digits_yaml}\n"
-    assert (sentence in answer.err) is said, answer.err
-
-
 def test_options_win_over_the_file_wherever_they_stand(trained, digits_yaml: Path) -> None:
     file = ["--config", digits_yaml.name]
     options = ["--model.transformer.n_layers", 2, "--run.seed=7", "--trainer.max_steps", 5]

@@ -215,7 +215,6 @@ def test_the_vocabulary_of_the_data_keeps_the_rows_of_equal_symbols(
     [
         ("music", {"train_only": "[decodr]"}, ["'decodr'", "did you mean decoder", "head"]),
         ("image", {"lora_rank": 2, "lora_layers": "[head]"}, ["lora_layers has 'head'", "fc1"]),
-        ("image", {"lora_rank": 17}, ["lora_rank is 17", "at most rank 16"]),
         ("image", {"lora_rank": 2, "optimizer": "Muon"}, ["Muon", "run.finetune.train_only"]),
         ("music", {"train_only": "[head]", "init_from": None}, ["without run.start.init_from"]),
         ("music", {"lora_rank": 2, "init_from": None}, ["without run.start.init_from"]),
@@ -295,20 +294,6 @@ def test_a_run_is_not_resumed_with_other_parts(cli, configs, music_run: Any) -> 
     answer = cli(*named, "--run.finetune.lora_rank", 2, "--resume")
     assert answer.code == 2
     assert "run.finetune.lora_rank was 0, is 2" in answer.err
-
-
-def test_matrices_that_are_one_here_and_two_there_are_refused(
-    cli, configs, translation_checkpoint: Path, tmp_path: Path
-) -> None:
-    content = read_checkpoint(translation_checkpoint)
-    content["state_dict"]["model.head.logits.weight"] = torch.zeros_like(
-        content["state_dict"]["model.head.logits.weight"]
-    )
-    torch.save(content, tmp_path / "other.ckpt")
-    path = configs("translation")
-    answer = cli("train", "translation", "--config", path, "--run.start.init_from", "other.ckpt")
-    assert answer.code == 2
-    assert "are two matrices" in answer.err
 
 
 def test_a_shared_matrix_is_trained_by_each_of_its_names(

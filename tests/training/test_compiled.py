@@ -11,8 +11,6 @@ import torch
 from test_resume import KillAt, long_run, timeless
 from toy_task import Batch, ToyTask, checkpoint, weights
 
-from triptych.errors import UserError
-from triptych.training.run.checks import check_compiler
 from triptych.training.run.settings import ComputeConfig
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++ here")
@@ -91,24 +89,3 @@ def test_a_run_with_the_real_compiler(tmp_path: Path, capsys: pytest.CaptureFixt
     assert compiled.latest["nats_per_token"] == pytest.approx(
         plain.latest["nats_per_token"], abs=0.1
     )
-
-
-def test_no_compiler_is_one_sentence_before_the_first_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(torch._inductor.config.cpp, "cxx", ("no-such-compiler",))
-    torch._dynamo.reset()
-    check_compiler.cache_clear()
-    try:
-        with pytest.raises(
-            UserError, match=r"run\.compute\.compile needs a working C\+\+ compiler"
-        ) as caught:
-            go(tmp_path / "a", compile=True)
-    finally:
-        check_compiler.cache_clear()
-        torch._dynamo.reset()
-    assert "\n" not in str(caught.value)
-    assert not (tmp_path / "a").exists()

@@ -169,9 +169,9 @@ def test_empty_training_set_and_empty_plan_are_user_errors() -> None:
 
 def test_another_seed_or_size_cannot_take_a_state_over() -> None:
     state = make().state_dict()
-    with pytest.raises(UserError, match="seed 0"):
+    with pytest.raises(UserError, match="batches are others"):
         make(seed=1).load_state_dict(state)
-    with pytest.raises(UserError, match="training items 10"):
+    with pytest.raises(UserError, match="batches are others"):
         make(n=11).load_state_dict(state)
 
 
@@ -181,7 +181,7 @@ def test_batches_of_another_size_cannot_take_a_state_over() -> None:
     list(loader)  # one batch into the second epoch
     state = loader.state_dict()
     other = ResumableLoader(10, shuffled_batches(10, 5), numbers, seed=0)
-    with pytest.raises(UserError, match="batches whose hash"):
+    with pytest.raises(UserError, match="batches are others"):
         other.load_state_dict(state)
     assert (
         other.state_dict()

@@ -2,15 +2,13 @@
 
 import sys
 from argparse import SUPPRESS
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
 from triptych.cli.models import data_advice
 from triptych.cli.options import read_run
-from triptych.config.files import read_settings_file
-from triptych.config.schema import split_config
 from triptych.domains.base import Domain
 from triptych.domains.options import CommandOptions, argument, check_checkpoint
 from triptych.errors import UserError
@@ -65,8 +63,6 @@ def run(domain: Domain, arguments: Sequence[str]) -> None:
     from triptych.training.run.minutes import fit_to_minutes, prepared_once
     from triptych.training.run.trainer import train
 
-    for sentence in unused_optimizer_settings(arguments, config.optim.optimizer):
-        print(sentence, file=sys.stderr)
     if (initial := config.run.start.init_from) is not None and not options.resume:
         check_checkpoint(initial, "run.start.init_from")
     prepare: Any = partial(prepare_data, domain)
@@ -80,18 +76,6 @@ def run(domain: Domain, arguments: Sequence[str]) -> None:
         folder = train(domain.name, config, prepare, arguments_of, options.resume)
     if folder.exists() and rank_and_world()[0] == 0:
         print(f"the run is in {folder}", file=sys.stderr)
-
-
-def unused_optimizer_settings(arguments: Sequence[str], optimizer: Any) -> Iterator[str]:
-    """Yield sentences about settings of a file's optimiser that the one of the run lacks."""
-    kind = type(optimizer).__name__
-    for path in split_config(arguments)[0]:
-        optim = read_settings_file(path).content.get("optim") or {}
-        given = optim.get("optimizer")
-        settings = (given.get("init_args") or {}) if isinstance(given, dict) else {}
-        unused = [f"{name} {x}" for name, x in settings.items() if not hasattr(optimizer, name)]
-        if unused:
-            yield f"optim.optimizer is {kind}, which leaves out {', '.join(unused)} of {path}"
 
 
 def prepare_data(domain: Domain, config: Any, vocabulary: Any = None) -> Any:

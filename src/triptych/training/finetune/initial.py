@@ -4,8 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torch import Tensor
-
 from triptych.config.schema import to_plain
 from triptych.errors import UserError
 from triptych.training.callbacks.progress import say
@@ -106,7 +104,6 @@ def initialize_from(task: TrainingModule, content: dict[str, Any]) -> None:
     if (wrong := misfit(weights, own)) is not None:
         raise UserError(f"{OPTION} is {name}, but {wrong}{why}")
     _check_trained(task, maps, new)
-    _check_shared(task, weights, name)
     task.load_state_dict(weights)
     if maps:
         say(f"Vocabulary of the data: {'; '.join(map(str, maps))}.")
@@ -152,15 +149,3 @@ def _check_trained(task: TrainingModule, maps: list[RowMap], new: tuple[str, ...
 def _part(prefix: str) -> str:
     """Return the name of a part for a user: `task_head` for `model.task_head.`."""
     return prefix.removeprefix("model.").rstrip(".")
-
-
-def _check_shared(task: TrainingModule, weights: dict[str, Tensor], name: str) -> None:
-    """Raise UserError where one matrix of this model is two different ones in the checkpoint."""
-    first: dict[Tensor, str] = {}
-    for key, parameter in task.named_parameters(remove_duplicate=False):
-        other = first.setdefault(parameter, key)
-        if other != key and not weights[other].equal(weights[key]):
-            raise UserError(
-                f"{OPTION} is {name}, in which {other} and {key} are two matrices; in this model "
-                "they are one"
-            )

@@ -117,8 +117,7 @@ def select(option: str, patterns: Iterable[str], names: Iterable[str]) -> list[s
             raise UserError(
                 f"{option} has {pattern!r}, which is no part of this model"
                 f"{f' (did you mean {near}?)' if near else ''}; expected one of "
-                f"{', '.join(known)}, or several joined by dots, such as "
-                f"{'.'.join(min(names).split('.')[:3])}"
+                f"{', '.join(known)}, or several joined by dots"
             )
     return [name for name in names if any(matches(name, pattern) for pattern in patterns)]
 
@@ -132,11 +131,11 @@ def check_parts(config: RunSettings, weights: Mapping[str, Tensor]) -> tuple[lis
     """Return the names of the weights that train_only selects, and of the layers with adapters.
 
     weights: of a model without adapters, by name. Raises UserError where a pattern matches none of
-    them, where the rank of the adapters is too large, and for Muon without a matrix to train.
+    them, and for Muon without a matrix to train.
     """
     settings, optimizer = config.run.finetune, config.optim.optimizer
     chosen = select("run.finetune.train_only", settings.train_only or (), weights)
-    linear, rank = linear_layers(weights), settings.lora_rank
+    linear = linear_layers(weights)
     matrices = {f"{layer}.weight" for layer in linear}
     if optimizer.needs_blocks and is_restricted(settings) and not matrices & {*chosen}:
         raise UserError(
@@ -144,16 +143,10 @@ def check_parts(config: RunSettings, weights: Mapping[str, Tensor]) -> tuple[lis
             "and run.finetune.train_only selects none (adapters are none either); set "
             "optim.optimizer to AdamW"
         )
-    if not rank:
+    if not settings.lora_rank:
         return chosen, []
     if settings.lora_layers is not None:
         linear = select("run.finetune.lora_layers", settings.lora_layers, linear)
-    for name in linear:
-        if rank > (most := min(weights[f"{name}.weight"].shape)):
-            raise UserError(
-                f"run.finetune.lora_rank is {rank}, but the matrix of {name} has at most rank "
-                f"{most}; expected a smaller rank, such as 8"
-            )
     return chosen, linear
 
 

@@ -193,8 +193,6 @@ class ResumableLoader(_Loader):
     def state_dict(self) -> dict[str, int]:
         """Return the position; equal on all ranks."""
         return {
-            "seed": self.seed,
-            "n_items": self.n_items,
             "epoch": self._epoch,
             "index": self._index,
             "batches_taken": self.batches_taken,
@@ -203,18 +201,12 @@ class ResumableLoader(_Loader):
         }
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Set the position; UserError if seed, number of items or batches differ."""
-        here = {**self.state_dict(), "plan": self._fingerprint(state["epoch"])}
-        for key, word in (
-            ("seed", "seed"),
-            ("n_items", "number of training items"),
-            ("plan", "batches whose hash is"),
-        ):
-            if state[key] != here[key]:
-                raise UserError(
-                    f"the run was made with {word} {state[key]}, this one has {here[key]}; for the "
-                    "same order of the data, seed, items and sizes of batches must be as they were"
-                )
+        """Set the position; UserError if the batches differ."""
+        if state["plan"] != self._fingerprint(state["epoch"]):
+            raise UserError(
+                "the batches are others than those of the run; seed, data and sizes of batches "
+                "must be as they were"
+            )
         self._epoch, self._index = state["epoch"], state["index"]
         self.batches_taken = state["batches_taken"]
         self.close()

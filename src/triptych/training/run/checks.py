@@ -1,7 +1,6 @@
 """Checks of a run's settings, most before its data are read, and Lightning's Trainer."""
 
 import argparse
-import functools
 import inspect
 import math
 import multiprocessing
@@ -9,12 +8,11 @@ from pkgutil import resolve_name
 from typing import Any
 
 import pytorch_lightning as pl
-import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.callbacks import Checkpoint
 
 from triptych.errors import UserError
-from triptych.training.engine.devices import choose_precision, uses_cuda
+from triptych.training.engine.devices import choose_precision
 from triptych.training.lightning_fixes import AtomicCheckpointIO, copies_this_process, profiler_of
 from triptych.training.run.settings import RunSettings
 
@@ -109,8 +107,6 @@ def check_settings(config: RunSettings, trainer: dict[str, Any]) -> dict[str, An
             f"run.compute.data_workers is {workers}, but this system cannot fork processes; leave "
             "it at 0"
         )
-    if run.compute.compile:
-        check_compiler("cuda" if uses_cuda(trainer) else "cpu")
     kept = {name: v for name, v in trainer.items() if name not in {*NOT_ALLOWED, *OBJECTS}}
     # One validation batch before the first step shows errors in validation early.
     if kept.get("num_sanity_val_steps") is None:
@@ -140,21 +136,6 @@ def check_strategy(config: RunSettings, trainer: dict[str, Any]) -> None:
                     f"{setting} is {value}, which needs whole weights; trainer.strategy {SHARDED} "
                     "shares them among the processes"
                 )
-
-
-@functools.cache
-def check_compiler(device: str) -> None:
-    """Compile a small function forward and backward; UserError with the reason on failure."""
-    x = torch.ones(64, device=device, requires_grad=True)
-    try:
-        torch.compile(lambda x: (x.sin() * 2).sum())(x).backward()
-    except Exception as error:  # torch wraps the compiler's failure in its own types
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        needs = "a working C++ compiler (g++)" if device == "cpu" else "Triton and a C compiler"
-        raise UserError(
-            f"run.compute.compile needs {needs} on this machine, and compiling a small function "
-            f"failed: {reason[:200].rstrip('. :')}; install it, or leave run.compute.compile off"
-        ) from error
 
 
 def build_trainer(config: RunSettings, trainer: dict[str, Any], keep: Checkpoint) -> pl.Trainer:
