@@ -13,7 +13,6 @@ from typing import (
     Any,
     Literal,
     NamedTuple,
-    Protocol,
     TypeAlias,
     get_args,
     get_type_hints,
@@ -24,13 +23,6 @@ Dtype: TypeAlias = Literal["fp32", "bf16", "int8"]
 
 Progress: TypeAlias = Callable[[int, int], object]
 """Called with (units done, units in all, or 0 where that is unknown)."""
-
-
-class ProgressFactory(Protocol):
-    """Factory of progress displays."""
-
-    def __call__(self, what: str, *, at_most: bool = False) -> Progress:
-        """Return a display of the units `what`; `at_most`: the work may end before its total."""
 
 
 class Limit(NamedTuple):

@@ -13,6 +13,7 @@ from triptych.decoding.generate import generate
 from triptych.decoding.sampling import SampleRequest, Sampling
 from triptych.domains.base import Domain, TrainedModel
 from triptych.domains.options import SampleOptions
+from triptych.files.progress import display
 from triptych.training.engine.evaluate import Evaluation, sum_scores
 from triptych.training.engine.module import TrainingModule
 from triptych.training.loading.batches import shuffled_batches
@@ -96,13 +97,13 @@ class TrainedToy(Scores, TrainedModel):
         totals = sum_scores(self.model, self.score, batches, progress)
         return Evaluation(self.domain, request.split, self.metrics(totals), count)
 
-    def write_samples(self, options, out, report):
+    def write_samples(self, options, out):
         request = SampleRequest(
             options.count,
             LENGTH,
             sampling=Sampling(temperature=options.temperature),
             seed=options.seed,
-            progress=report("numbers"),
+            progress=display("numbers"),
         )
         rows = generate(self.model, request)
         path = out.write("numbers.txt", "".join(f"{row}\n" for row in rows.tolist()).encode())

@@ -8,7 +8,7 @@ from pathlib import Path
 from triptych.cli.options import read_options
 from triptych.domains.options import CommandOptions, argument
 from triptych.errors import UserError
-from triptych.files.progress import ProgressLine, aligned
+from triptych.files.progress import aligned, display
 from triptych.tools import recipes
 from triptych.tools.download import catalogue
 
@@ -70,7 +70,7 @@ def run(arguments: Sequence[str]) -> None:
 
     folder = Path(options.out or f"data/{data.name}")
     what = f"fetched kB of {data.name}"
-    fetched = fetch(data, folder, url=options.url, start=lambda: ProgressLine(what))
+    fetched = fetch(data, folder, url=options.url, start=lambda: display(what))
     outcome = f"{len(fetched)} files fetched" if fetched else "all files are there already"
     print(f"{folder}: {outcome}; terms of use: {data.terms}", file=sys.stderr)
     print(data.command(folder))

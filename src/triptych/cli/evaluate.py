@@ -10,7 +10,7 @@ from triptych.cli.models import data_advice, open_model, shared_work
 from triptych.domains.base import Domain, TrainedModel
 from triptych.domains.options import EvaluateOptions, counted
 from triptych.errors import UserError
-from triptych.files.progress import ProgressLine
+from triptych.files.progress import display
 from triptych.files.results import check_result_file, json_bytes, write_atomically
 from triptych.version import __version__
 
@@ -42,7 +42,7 @@ def run(domain: Domain, options: EvaluateOptions) -> None:
             evaluation = score(model, options, f"scored batches ({options.dtype})")
             difference = {name: value - full[name] for name, value in evaluation.metrics.items()}
             change = {"metrics_fp32": full, "change": difference}
-        further = model.further_details(options, ProgressLine)
+        further = model.further_details(options)
         if share()[0]:  # process 0 writes
             return
     result = {
@@ -80,7 +80,7 @@ def score(model: TrainedModel, options: EvaluateOptions, what: str) -> Evaluatio
 
     data = model.data_settings if options.data is None else None
     with data_advice(data, "--data"), out_of_memory_advice("lower --batch_size"):
-        return model.score_split(options, ProgressLine(what))
+        return model.score_split(options, display(what))
 
 
 def result_paths(options: Any) -> dict[str, Path]:

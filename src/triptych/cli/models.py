@@ -20,7 +20,6 @@ from triptych.domains.options import (
     check_checkpoint,
 )
 from triptych.errors import UserError
-from triptych.files.progress import ProgressLine
 from triptych.files.results import OutputFolder, atomic_file, check_result_file
 from triptych.tools import configs, recipes
 from triptych.tools.download import catalogue
@@ -111,7 +110,7 @@ class FolderCommand:
                 out = OutputFolder(nowhere, overwrite=True)
             write = getattr(open_model(domain, options), self.method)
             with out_of_memory_advice(self.advice):
-                print(write(options, out, ProgressLine), file=sys.stderr)
+                print(write(options, out), file=sys.stderr)
 
 
 SAMPLE = FolderCommand("write_samples", "lower --count or use --device cpu")

@@ -12,7 +12,7 @@ from triptych.cli.options import read_run
 from triptych.domains.base import Domain
 from triptych.domains.options import CommandOptions, argument, check_checkpoint
 from triptych.errors import UserError
-from triptych.files.progress import ProgressLine
+from triptych.files.progress import display
 from triptych.files.results import OutputFolder, json_bytes
 from triptych.tools.complexity import CostOptions
 from triptych.types import PositiveFloat
@@ -121,7 +121,7 @@ class Complexity(CostOptions):  # noqa: D101
             out = OutputFolder(self.out, overwrite=False)
             out.check_free(files)
         task, train_loader, _ = prepare_data(domain, config)
-        rows, text = costs(task, next(iter(train_loader)), self, ProgressLine("measured layers"))
+        rows, text = costs(task, next(iter(train_loader)), self, display("measured layers"))
         print(text)
         if out is not None:
             out.write(files[0], json_bytes([row._asdict() for row in rows]))

@@ -28,7 +28,7 @@ from triptych.domains.options import (
 )
 from triptych.errors import UserError
 from triptych.files.results import OutputFolder, new_folder
-from triptych.types import Dtype, Progress, ProgressFactory
+from triptych.types import Dtype, Progress
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -250,18 +250,18 @@ class TrainedModel(ABC):
         """Raise UserError for `evaluate_options` that this model cannot serve, before the work."""
         return None
 
-    def further_details(self, options: Any, report: ProgressFactory) -> dict[str, Any]:
+    def further_details(self, options: Any) -> dict[str, Any]:
         """Return results that `evaluate_options` ask for besides the metrics, for the details.
 
         Computed once, in the number format of the options. Raises UserError as `evaluate` does.
         """
         return {}
 
-    def write_samples(self, options: Any, out: OutputFolder, report: ProgressFactory) -> str:
+    def write_samples(self, options: Any, out: OutputFolder) -> str:
         """Write samples by `sample_options` into a folder; return a sentence about them."""
         raise NotImplementedError
 
-    def write_attention(self, options: Any, out: OutputFolder, report: ProgressFactory) -> str:
+    def write_attention(self, options: Any, out: OutputFolder) -> str:
         """Write drawings and numbers by `attention_options`, as `write_samples` does."""
         raise NotImplementedError
 

@@ -2,12 +2,12 @@
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import ClassVar
 
-from triptych.types import Progress, ProgressFactory
+from triptych.types import Progress
 
 
 class ProgressLine:
@@ -57,18 +57,24 @@ def end_line() -> None:
         print(file=sys.stderr)
 
 
-_DISPLAY: ContextVar[ProgressFactory | None] = ContextVar("display", default=None)
+_DISPLAY: ContextVar[Callable[..., Progress] | None] = ContextVar("display", default=None)
 
 
-def display(what: str) -> Progress:
-    """Return a display of the units `what`; it shows nothing outside of `displayed_by`."""
+def display(what: str, *, at_most: bool = False) -> Progress:
+    """Return a display of the units `what`; it shows nothing outside of `displayed_by`.
+
+    at_most: the work may end before its total.
+    """
     factory = _DISPLAY.get()
-    return factory(what) if factory else lambda done, total: None
+    return factory(what, at_most=at_most) if factory else lambda done, total: None
 
 
 @contextmanager
-def displayed_by(factory: ProgressFactory) -> Iterator[None]:
-    """Show the progress of reading by displays of this factory, as the command line does."""
+def displayed_by(factory: Callable[..., Progress]) -> Iterator[None]:
+    """Show progress by what a factory with the arguments of `display` makes.
+
+    The command line does so with `ProgressLine`.
+    """
     token = _DISPLAY.set(factory)
     try:
         yield

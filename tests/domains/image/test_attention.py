@@ -125,7 +125,7 @@ def test_an_outline_encloses_a_block():
 def test_missing_pixels_layers_and_heads_are_refused(options, says):
     wanted = ImageAttentionOptions(checkpoint="model.ckpt", out="folder", **options)
     with pytest.raises(UserError, match=says):
-        model_of(Full()).write_attention(wanted, None, None)
+        model_of(Full()).write_attention(wanted, None)
 
 
 def test_maps_are_drawn(image):

@@ -26,6 +26,7 @@ from triptych.domains.pictures.data import ImageDataset
 from triptych.domains.pictures.given import read_pictures
 from triptych.domains.pictures.options import SAMPLE, Reading
 from triptych.errors import UserError
+from triptych.files.progress import displayed_by
 from triptych.files.results import OutputFolder
 from triptych.types import Progress
 
@@ -158,7 +159,7 @@ def test_a_picture_is_read_as_the_training_images_were(
         model.vocabulary |= {"reading": reading} if reading else {}
         options |= {"complete": str(tmp_path / name), "mask": "bottom", "count": 1}
         out = OutputFolder(str(tmp_path / "out"), overwrite=True)
-        model.write_samples(options_of(out.path, **options), out, lambda *_, **__: None)
+        model.write_samples(options_of(out.path, **options), out)
         pixels = np.asarray(Image.open(tmp_path / "out" / SAMPLE.format(0)))
         return pixels[:2, 0, 0].tolist()
 
@@ -226,7 +227,8 @@ def test_pictures_of_a_folder_are_completed_one_row_each(tmp_path: Path, label: 
     options = options_of(
         out.path, complete=str(tmp_path / "c"), mask="top", count=2, label=label, seed=5, passes=1
     )
-    model.write_samples(options, out, report)
+    with displayed_by(report):
+        model.write_samples(options, out)
     filled = filled_pixels("top", 4, 6).numpy()
     labels = [2, 2] if label is None else [label, label]
     expected = model.complete(values, filled, count=2, labels=labels, seed=5, passes=1)
@@ -237,12 +239,11 @@ def test_pictures_of_a_folder_are_completed_one_row_each(tmp_path: Path, label: 
     assert list(done) == sorted(done)
     assert 0 < done[0] < total[0] // 2 < done[-1] <= total[-1]
     with pytest.raises(UserError, match="already holds"):
-        model.write_samples(options, out, report)
+        model.write_samples(options, out)
     if label is None:
         (tmp_path / "c").rename(tmp_path / "unknown")
         with pytest.raises(UserError, match="the class of"):
             model.write_samples(
                 replace(options, complete=str(tmp_path / "unknown"), out="o"),
                 OutputFolder(str(tmp_path / "o"), overwrite=False),
-                report,
             )

@@ -30,7 +30,7 @@ def written(model: LanguageModel, folder: Path, **options: Any) -> dict[str, str
     """The files of `triptych sample language` by name."""
     made = LanguageSampleOptions(checkpoint="model.ckpt", out=str(folder), **options)
     out = OutputFolder(str(folder), overwrite=False)
-    model.write_samples(made, out, lambda what, *, at_most=False: lambda done, total: None)
+    model.write_samples(made, out)
     files = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
     assert files.keys() == set(made.output_names())
     return files

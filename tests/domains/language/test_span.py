@@ -217,7 +217,7 @@ def test_the_answer_is_a_part_of_the_document_as_it_is_written(
         options = LanguageSampleOptions(
             checkpoint="x", out=str(out), document=str(tmp_path / "text.txt"), **questions
         )
-        model.write_samples(options, OutputFolder(str(out), overwrite=False), lambda *_: None)
+        model.write_samples(options, OutputFolder(str(out), overwrite=False))
         rows = [line.split("\t") for line in (out / ANSWERS).read_text().splitlines()]
         assert [row[:2] for row in rows] == [["Which?", word.upper()], ["Who?", word.upper()]][
             : len(rows)

@@ -203,7 +203,7 @@ def test_each_sentence_has_its_drawings_in_the_folder(
     monkeypatch.setattr(
         translator, "attention", lambda lines, layer=None, head=None, beam=0: iter(found)
     )
-    translator.write_attention(options, folder, lambda *_, **__: None)
+    translator.write_attention(options, folder)
     ends = ["", *["-encoder"] * encoder]
     drawings = {f"sentence-00{n}{end}.png" for n in (1, 3) for end in ends}
     numbers = json.loads((tmp_path / "out/attention.json").read_text())
@@ -215,7 +215,7 @@ def test_each_sentence_has_its_drawings_in_the_folder(
     in_order = [files[f"sentence-00{n}{end}.png"] for n in (1, 3) for end in ends]
     assert in_order == [b"%d" % n for n in range(1, 2 * len(ends) + 1)]
     with pytest.raises(UserError, match="already holds"):
-        translator.write_attention(options, folder, lambda *_, **__: None)
+        translator.write_attention(options, folder)
 
 
 def drawn(piece: str) -> list[bytes]:

@@ -50,7 +50,7 @@ def test_the_attention_of_a_sentence(translator: TranslationModel) -> None:
         assert sum(row) == pytest.approx(1.0, abs=1e-5)
     wanted = TranslationAttentionOptions(checkpoint="", out="", encoder=True)
     with pytest.raises(UserError, match="expected no --encoder"):
-        translator.write_attention(wanted, None, None)
+        translator.write_attention(wanted, None)
 
 
 @pytest.mark.parametrize(

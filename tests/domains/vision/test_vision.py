@@ -122,7 +122,7 @@ def test_patches_have_to_tile_the_image() -> None:
 def label(model: VisionModel, folder: Path, pictures: Path) -> list[list[str]]:
     options = VisionSampleOptions(checkpoint="x", out=str(folder), pictures=str(pictures))
     out = OutputFolder(str(folder), overwrite=False)
-    model.write_samples(options, out, lambda what, *, at_most=False: lambda done, total: None)
+    model.write_samples(options, out)
     return [line.split("\t") for line in (folder / LABELS).read_text().splitlines()]
 
 

@@ -22,7 +22,7 @@ from triptych.errors import UserError
 from triptych.files.results import OutputFolder
 from triptych.training.engine.devices import scoring
 from triptych.training.engine.evaluate import Evaluation
-from triptych.types import Dtype, Progress, ProgressFactory
+from triptych.types import Dtype, Progress
 
 
 class GanModel(TrainedModel):
@@ -91,9 +91,7 @@ class GanModel(TrainedModel):
             progress(1, 1)
         return Evaluation(self.domain, request.split, metrics, len(images), details)
 
-    def write_samples(
-        self, options: GanSampleOptions, out: OutputFolder, report: ProgressFactory
-    ) -> str:
+    def write_samples(self, options: GanSampleOptions, out: OutputFolder) -> str:
         model = self.full_model
         labels = labels_of(options.count, options.label, model.n_classes)
         images = self.sample(options.count, seed=options.seed, labels=labels)
@@ -128,9 +126,7 @@ class GanModel(TrainedModel):
         full = render.repeat(maps, factor) / factor**2  # [P, H, W]
         return image, full.numpy()
 
-    def write_attention(
-        self, options: GanAttentionOptions, out: OutputFolder, report: ProgressFactory
-    ) -> str:
+    def write_attention(self, options: GanAttentionOptions, out: OutputFolder) -> str:
         pixels = options.pixels(*self.full_model.shape[:2])
         image, maps = self.attention(pixels, seed=options.seed, label=options.label)
         assert self.full_model.generator.attention is not None

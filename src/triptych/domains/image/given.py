@@ -18,8 +18,8 @@ from triptych.domains.pictures.data import labels_of, reading_of
 from triptych.domains.pictures.given import decode_picture, read_pictures
 from triptych.domains.pictures.options import GRID, SAMPLE, Reading
 from triptych.errors import UserError
+from triptych.files.progress import display
 from triptych.files.results import OutputFolder
-from triptych.types import ProgressFactory
 
 if TYPE_CHECKING:
     from triptych.domains.image.inference import ImageModel
@@ -49,7 +49,7 @@ def filled_pixels(mask: str, height: int, width: int) -> Tensor:
 
 
 def write_given(
-    trained: ImageModel, options: ImageSampleOptions, out: OutputFolder, report: ProgressFactory
+    trained: ImageModel, options: ImageSampleOptions, out: OutputFolder
 ) -> NDArray[np.uint8]:
     """Complete or upscale the pictures of the options and write the grid: uint8 [N count, H, W, C].
 
@@ -70,7 +70,7 @@ def write_given(
         reading = replace(reading, background=options.background)
     pictures = read_pictures(path, shapes, levels, reading)
     out.check_free([*map(SAMPLE.format, range(len(pictures) * options.count))])
-    labels, progress = _labels(trained, list(pictures), options.label), report("sampled positions")
+    labels, progress = _labels(trained, list(pictures), options.label), display("sampled positions")
     known = [tuple(pixels.shape) == model.shape for pixels in pictures.values()]
     last = []
     if filled is not None:

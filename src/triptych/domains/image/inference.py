@@ -36,11 +36,12 @@ from triptych.domains.pictures.options import GRID
 from triptych.domains.pictures.render import Blocks
 from triptych.domains.synthetic import known_entropy
 from triptych.errors import UserError
+from triptych.files.progress import display
 from triptych.files.results import OutputFolder
 from triptych.files.splits import ALL
 from triptych.training.engine.devices import device_of, scoring
 from triptych.training.engine.evaluate import Evaluation, sum_scores
-from triptych.types import Progress, ProgressFactory
+from triptych.types import Progress
 
 DEFAULT_PASSES = 5
 """Passes of resampling where given pixels come after filled ones."""
@@ -235,21 +236,19 @@ class ImageModel(ImageScores, TrainedModel):
                     "before them in the model's generation order, such as --mask bottom"
                 )
 
-    def further_details(
-        self, options: ImageEvaluateOptions, report: ProgressFactory
-    ) -> dict[str, Any]:
+    def further_details(self, options: ImageEvaluateOptions) -> dict[str, Any]:
         details: dict[str, Any] = {}
         if options.mask is None and not options.samples:
             return details
         _, images = self._read_split(options)
         if options.mask is not None:
             filled = filled_pixels(options.mask, *self.full_model.shape[:2])
-            progress = report("images scored in two parts")
+            progress = display("images scored in two parts")
             details |= completion_scores(self, images, filled, progress=progress)
         if options.samples:
             details |= upscaling_scores(
                 self, images.first(options.samples), seed=options.seed,
-                progress=report("sampled positions"),
+                progress=display("sampled positions"),
             )  # fmt: skip
         return details
 
@@ -288,27 +287,23 @@ class ImageModel(ImageScores, TrainedModel):
         maps: NDArray[np.float64] = (images.mean(0) if head is None else images[head - 1]).numpy()
         return maps
 
-    def write_samples(
-        self, options: ImageSampleOptions, out: OutputFolder, report: ProgressFactory
-    ) -> str:
+    def write_samples(self, options: ImageSampleOptions, out: OutputFolder) -> str:
         levels, n_classes = self.full_model.levels, self.full_model.n_classes
         if options.complete is not None or options.upscale is not None:
-            images = write_given(self, options, out, report)
+            images = write_given(self, options, out)
         else:
-            progress = report("sampled positions")
+            progress = display("sampled positions")
             images = self.sample(**options.arguments_of(self.sample), progress=progress)
             render.write_grid(out.path / GRID, images, levels, n_classes)
         return render.write_samples(out, images, levels)
 
-    def write_attention(
-        self, options: ImageAttentionOptions, out: OutputFolder, report: ProgressFactory
-    ) -> str:
+    def write_attention(self, options: ImageAttentionOptions, out: OutputFolder) -> str:
         model, sizes, head = self.full_model, self.settings.model.transformer, options.head
         check_layer_and_head(options.layer, head, n_layers=sizes.n_layers, n_heads=sizes.n_heads)
         layer = options.layer or sizes.n_layers
         pixels = options.pixels(*model.shape[:2])
         label = options.label if model.n_classes else None
-        progress = report("sampled positions")
+        progress = display("sampled positions")
         image = self.sample(1, seed=options.seed, label=label, progress=progress)[0]  # [H, W, C]
         maps = self.attention(image, pixels, label=label, layer=layer, head=head)
         title = (

@@ -24,6 +24,7 @@ from triptych.domains.language.tasks.span import SpanAnswer
 from triptych.domains.options import DynamicScoreRequest, counted
 from triptych.errors import UserError
 from triptych.files.lines import read_input_lines, read_lines
+from triptych.files.progress import display
 from triptych.files.results import OutputFolder
 from triptych.files.splits import source_to_score
 from triptych.text.batches import evaluation_batches
@@ -32,7 +33,7 @@ from triptych.text.tokenizer import TextFormat
 from triptych.training.engine.evaluate import Evaluation, sum_scores
 from triptych.training.loading.batches import cut
 from triptych.training.loading.loader import FixedBatches
-from triptych.types import Progress, ProgressFactory
+from triptych.types import Progress
 
 MAX_TOKENS = 4_096
 """Maximum number of tokens of lines to label at a time; a longer line is a batch of its own."""
@@ -188,9 +189,7 @@ class LanguageModel(TrainedModel):
         text, most = read(" ".join(document.split())), self.settings.max_length
         return task.answer(self.model, self.vocabulary, read(question), text, most)
 
-    def write_samples(
-        self, options: LanguageSampleOptions, out: OutputFolder, report: ProgressFactory
-    ) -> str:
+    def write_samples(self, options: LanguageSampleOptions, out: OutputFolder) -> str:
         path = None if options.lines == STANDARD_INPUT else options.lines
         if options.document is not None:
             questions = [options.prompt] if options.lines is None else read_input_lines(path)
@@ -205,7 +204,7 @@ class LanguageModel(TrainedModel):
             rows = (f"{label}\t{probability:.4f}\n" for label, probability in labels)
             written = out.write(LABELS, "".join(rows).encode())
             return f"{counted(len(labels), 'label', 'labels')} in {written}"
-        progress = report("sampled tokens", at_most=True)
+        progress = display("sampled tokens", at_most=True)
         texts = self.sample(**options.arguments_of(self.sample), progress=progress)
         for name, text in zip(options.output_names(), texts, strict=True):
             out.write(name, f"{text}\n".encode())

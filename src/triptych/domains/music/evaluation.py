@@ -37,10 +37,11 @@ from triptych.domains.music.statistics import (
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.synthetic import known_entropy
 from triptych.errors import UserError
+from triptych.files.progress import display
 from triptych.files.splits import ALL, source_to_score
 from triptych.training.engine.devices import out_of_memory_advice
 from triptych.training.engine.evaluate import Evaluation, in_double, sum_scores
-from triptych.types import Progress, ProgressFactory
+from triptych.types import Progress
 
 
 class MusicEvaluation(MusicScores, TrainedModel):
@@ -84,17 +85,15 @@ class MusicEvaluation(MusicScores, TrainedModel):
             self.check_melody()
         self.check_dynamic(options)
 
-    def further_details(
-        self, options: MusicEvaluateOptions, report: ProgressFactory
-    ) -> dict[str, Any]:
+    def further_details(self, options: MusicEvaluateOptions) -> dict[str, Any]:
         details: dict[str, Any] = {}
         if options.fill is not None:
             pieces = self._pieces(options)[1]
-            progress = report("pieces")
+            progress = display("pieces")
             filled = mean_of_filled(self.model, self.settings, pieces, options.fill, progress)
             details["completion"] = {"fill": options.fill} | filled
         if options.statistics:
-            progress = report("sampled tokens", at_most=self.tokenizer.end is not None)
+            progress = display("sampled tokens", at_most=self.tokenizer.end is not None)
             with out_of_memory_advice("lower --statistics or --sample_length"):
                 details |= self.sample_statistics(options, progress)
         return details

@@ -55,9 +55,9 @@ from triptych.domains.music.notes import FRAME, Score
 from triptych.domains.music.tokenizers.base import FillTask
 from triptych.domains.music.tokenizers.voices import melody_part
 from triptych.domains.options import check_layer_and_head, counted
+from triptych.files.progress import display
 from triptych.files.results import OutputFolder, json_bytes
 from triptych.training.engine.devices import device_of
-from triptych.types import ProgressFactory
 
 LOG = logging.getLogger(__name__)
 
@@ -274,12 +274,10 @@ class MusicModel(MusicEvaluation):
         query = find_query(self.tokenizer, tokens, at)
         return note_attention(model, settings, tokens, query, layer=layer, head=head)
 
-    def write_samples(
-        self, options: MusicSampleOptions, out: OutputFolder, report: ProgressFactory
-    ) -> str:
+    def write_samples(self, options: MusicSampleOptions, out: OutputFolder) -> str:
         # A performance ends where the model or the seconds end it, mostly long before the most
         # events.
-        progress = report("sampled tokens", at_most=self.tokenizer.end is not None)
+        progress = display("sampled tokens", at_most=self.tokenizer.end is not None)
         if options.given is not None:
             given = options.arguments_of(self.complete)
             pieces = self.complete(**given, constraints=options, progress=progress)
@@ -295,9 +293,7 @@ class MusicModel(MusicEvaluation):
         endings = ".mid, .wav, .png" + ", .musicxml" * has_bars
         return f"{made_pieces} ({endings}) in {out}; sound by {synthesiser}"
 
-    def write_attention(
-        self, options: MusicAttentionOptions, out: OutputFolder, report: ProgressFactory
-    ) -> str:
+    def write_attention(self, options: MusicAttentionOptions, out: OutputFolder) -> str:
         drawn = self.attention(**options.arguments_of(self.attention))
         score = self.tokenizer.to_score(drawn.tokens)
         out.write(DRAWING, attention_png(drawn, score))

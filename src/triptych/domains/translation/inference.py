@@ -43,7 +43,7 @@ from triptych.text.tables import SPACES
 from triptych.text.tokenizer import PAD, TextFormat, in_usual_case
 from triptych.training.engine.devices import device_of
 from triptych.training.engine.evaluate import Evaluation, sum_scores
-from triptych.types import Progress, ProgressFactory
+from triptych.types import Progress
 
 LOG = logging.getLogger(__name__)
 MOST_UNKNOWN = 0.5
@@ -266,9 +266,7 @@ class TranslationModel(metrics.LikelihoodScores, TrainedModel):
                     model, self.vocabulary, read, best[0], layer=layer, head=head
                 )
 
-    def write_attention(
-        self, options: TranslationAttentionOptions, out: OutputFolder, report: ProgressFactory
-    ) -> str:
+    def write_attention(self, options: TranslationAttentionOptions, out: OutputFolder) -> str:
         model = self.full_model
         if options.encoder and not model.source_has_attention:
             raise UserError("this model reads the source without attention; expected no --encoder")

@@ -21,7 +21,7 @@ from triptych.files.results import OutputFolder
 from triptych.files.splits import ALL
 from triptych.training.engine.devices import device_of, scoring
 from triptych.training.engine.evaluate import Evaluation, in_double, sum_scores
-from triptych.types import Progress, ProgressFactory
+from triptych.types import Progress
 
 BATCH = 256
 """Images classified at once."""
@@ -86,9 +86,7 @@ class VisionModel(ClassScores, TrainedModel):
                 details |= leak.details()
         return Evaluation(self.domain, request.split, self.metrics(totals), len(images), details)
 
-    def write_samples(
-        self, options: VisionSampleOptions, out: OutputFolder, report: ProgressFactory
-    ) -> str:
+    def write_samples(self, options: VisionSampleOptions, out: OutputFolder) -> str:
         model, names = self.full_model, self.vocabulary["class_names"]
         reading = reading_of(self.vocabulary)
         pictures = read_pictures(options.pictures, [model.shape], model.levels, reading)
