@@ -172,10 +172,9 @@ class TrainedModel(ABC):
     def averaged(self, *others: Self, **symmetries: int) -> Self:
         """Return a model whose probabilities are the mean of those of this and other models.
 
-        With symmetries, arguments of `token_maps`, the mean is over the maps of each model too; see
-        `core.models.averaged`. Raises UserError for models that do not predict the same values, for
-        those that are not autoregressive with a categorical head, and for symmetries that the
-        domain does not have.
+        symmetries: arguments of `token_maps`, for the mean over the maps of each model too; see
+        `core.models.averaged`. Raises UserError for models that do not predict the same values or
+        have no categorical head, and for symmetries that the domain does not have.
         """
         from triptych.domains.several import average
 
@@ -340,8 +339,7 @@ class Domain:
     def pack(self, config: Any, out: str) -> str:
         """Write the data into a folder that training reads; return a sentence about it.
 
-        Raises UserError for missing data, for a folder that cannot be written, and for a domain
-        without `packing`.
+        Raises UserError for missing data and for a domain without `packing`.
         """
         from triptych.training.loading.packed import PackWriter
 

@@ -121,12 +121,10 @@ class LanguageModel(TrainedModel):
         length: int | None = None,
         **options: Unpack[SampleKeywords],
     ) -> list[str]:
-        """Return texts: continuations of the prompt, or the prompt with its masks filled.
+        """Return texts: continuations of the prompt, or the prompt with each "[MASK]" filled.
 
-        A masked-token model fills each "[MASK]" of the prompt with one token. length: maximum in
-        tokens, prompt included; None for that of the training's examples. options: see
-        `SampleKeywords`. Raises UserError for a prompt that is too long and for one without a mask
-        where the model fills masks.
+        length: maximum in tokens, prompt included; None for that of the training's examples.
+        Raises UserError for a prompt that is too long, and for one without a mask to fill.
         """
         most = self.settings.max_length
         request = SampleRequest.of(count, **options)

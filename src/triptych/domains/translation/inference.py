@@ -69,10 +69,9 @@ class TranslationModel(metrics.LikelihoodScores, TrainedModel):
     settings: TranslationSettings
     vocabulary: Tokenizers
     repeats_near_ties = True
-    """Give each line the translation that a search in double precision gives. Rounding depends on
-    the shape of a batch, and single precision can turn a near-tie of two hypotheses, so that a line
-    would be translated differently in another batch; the few lines with such a tie are searched
-    again in double precision. It applies to fp32, and not on MPS, which has no double precision."""
+    """Search lines with a near-tie of two hypotheses again in double precision: rounding depends on
+    the shape of a batch, so that such a line would be translated differently in another one. It
+    applies to fp32, and not on MPS, which has no double precision."""
 
     def text_format(self) -> TextFormat:
         tokenizers = self.vocabulary
@@ -95,14 +94,9 @@ class TranslationModel(metrics.LikelihoodScores, TrainedModel):
         """Return one translation per line; for n_best above 1 a list of n_best, best first.
 
         options, progress: see `search`; with scores a list of `Translation` for each line, with
-        alignments an `AlignedText`. A blank
-        line has an empty translation. A translation contains no line end and has at most 50 tokens
-        more than its source, besides those that the options demand.
-
-        A line with more tokens than any training pair (`data.max_length`) is translated sentence by
-        sentence, see `split_long`; its n-th translation joins the n-th ones, and its scores are
-        sums. Documents to summarise are kept whole; so is a line with a prefix, required phrases or
-        limits of the length.
+        alignments an `AlignedText`. A blank line has an empty translation. A line with more tokens
+        than any training pair is translated in parts, see `split_long`: its n-th translation joins
+        the n-th ones, and its scores are sums. Documents to summarise and `of_whole_lines` are not.
         """
         if isinstance(lines, str):
             raise TypeError("translate takes a list of lines, not one string")
@@ -185,12 +179,9 @@ class TranslationModel(metrics.LikelihoodScores, TrainedModel):
     ) -> list[list[Hypothesis]]:
         """Return the n best hypotheses of each line, best first; none for a blank line.
 
-        options: fields of `TranslationRequest`; with `sample` one hypothesis without scores, the
-        same for the same lines in the same batches on the same device. A hypothesis keeps the
-        model's log p whatever is demanded of it. progress: called with (lines done, lines in all);
-        `translate` counts the sentences of a long line as lines.
-
-        Raises UserError for options that do not fit together and that no translation meets.
+        options: fields of `TranslationRequest`; with `sample` one hypothesis without scores. A
+        hypothesis keeps the model's log p whatever is demanded of it. progress: called with (lines
+        done, lines in all). Raises UserError for options that no translation meets.
         """
         request = TranslationRequest(**options)
         constraints = TokenConstraints(request, self.vocabulary.target, language=self._language)

@@ -1,10 +1,9 @@
 """Lines translated with their tags, placeholders and numbers, with terms, and with alignments.
 
-The text of a line is translated without its tags, a sentence at a time where it is long. Every
-other piece is a digit in the source, which the model copies: the search must write it, and the
-piece takes its place. Where a digit does not come back exactly once, the text between the pieces is
-translated by itself. The translation of a term takes the place of the words that read the term. So
-every piece is in the translation exactly once, and every term as a whole word.
+The text of a line is translated without its tags. Every other piece is a digit in the source, which
+the model copies: the search must write it, and the piece takes its place. Where a digit does not
+come back exactly once, the text between the pieces is translated by itself. The translation of a
+term takes the place of the words that read the term.
 """
 
 from __future__ import annotations

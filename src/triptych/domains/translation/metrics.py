@@ -65,12 +65,10 @@ def score_translations(
 ) -> tuple[dict[str, float], dict[str, dict[str, str]]]:
     """Return the scores of translations against one reference each, and details of the scores.
 
-    Scores: BLEU and chrF2, 0 to 100, and exact_match, the share of lines equal to their reference;
-    for summaries also ROUGE, for strings of symbols character_accuracy. Details: labels and
-    signatures by score, and not_scored, the reason why a score is missing.
-
-    tokenizer: sacrebleu's tokenizer for BLEU, see `Corpus.bleu_tokenizer`. papers_language: target
-    language code, to compute `papers_bleu` too; None to skip it. targets: see `FileCorpus`.
+    BLEU and chrF2 are 0 to 100, exact_match is the share of lines equal to their reference.
+    Details: labels and signatures by score, and not_scored, the reason why a score is missing.
+    tokenizer: see `Corpus.bleu_tokenizer`. papers_language: code of the target, for `papers_bleu`
+    too; None to skip it. targets: see `FileCorpus`, whose summaries have ROUGE too.
     """
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
@@ -181,8 +179,7 @@ def moses_tokenize(lines: Sequence[str], language: str) -> list[str]:
     """Return lowercased lines with normalised punctuation, as tokens separated by spaces.
 
     The Moses scripts lowercase.perl, normalize-punctuation.perl and tokenizer.perl in this order
-    (multi30k/dataset, scripts/task1-tokenize.sh). The tokenizer escapes apostrophes and quotes;
-    each is one token with or without the escape, so BLEU is the same.
+    (multi30k/dataset, scripts/task1-tokenize.sh).
     """
     from sacremoses import MosesPunctNormalizer, MosesTokenizer
 

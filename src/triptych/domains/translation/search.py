@@ -1,8 +1,4 @@
-"""Constraints on translations; search and samples of them, in batches of similar length.
-
-A translation that was searched does not depend on the other sentences of its batch: padding is
-masked, each row has its own length limit and length penalty, and beam search decides row by row.
-"""
+"""Constraints on translations; search and samples of them, in batches of similar length."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
