@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 
@@ -13,8 +11,6 @@ from triptych.core.layers import GELU
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_only import (
     EncoderOnly,
-    EncoderReader,
-    LastTokenReader,
     Pooler,
     SequenceTaskModel,
     TaskHead,
@@ -26,39 +22,41 @@ CONFIG = TransformerConfig(2, 16, 2, dropout=0.0, feed_forward=GELU(32), positio
 LENGTHS = [[1, 5], [4, 2], [3, 6]]
 
 
-def reader_of(kind: str) -> Any:
+def model_of(kind: str) -> SequenceTaskModel:
+    task_head = TaskHead(16, 3, dropout=0.5)
     if kind == "last":
         embedding = TokenEmbedding(11, 16)
         head = CategoricalHead(16, 11, weight=embedding.table.weight)
         places = CONFIG.positions.build(16, raster((8,)))
         decoder = CONFIG.decoder((8,))
-        return LastTokenReader(DecoderOnly(embedding, places, decoder, head, d_model=16))
+        base = DecoderOnly(embedding, places, decoder, head, d_model=16)
+        return SequenceTaskModel(base, None, task_head)
     encoder = EncoderOnly(CONFIG, vocabulary=11, max_length=8)
-    return EncoderReader(encoder, Pooler(16) if kind == "first" else None)
+    return SequenceTaskModel(encoder, Pooler(16) if kind == "first" else None, task_head)
 
 
-def by_definition(reader: Any, tokens: torch.Tensor, segment: int) -> torch.Tensor:
+def by_definition(model: SequenceTaskModel, tokens: torch.Tensor, segment: int) -> torch.Tensor:
     """The vector of one sequence [1, L] without padding."""
-    if isinstance(reader, LastTokenReader):  # any token may follow: it is not read
-        features = reader.model.features(torch.cat([tokens, tokens[:, :1] * 0 + 7], 1))
+    if model.decoder is not None:  # any token may follow: it is not read
+        features = model.decoder.features(torch.cat([tokens, tokens[:, :1] * 0 + 7], 1))
         return features[0, tokens.shape[1]]
-    features = reader.encoder(tokens, torch.full_like(tokens, segment))
-    assert isinstance(reader, EncoderReader)
-    if reader.pooler is None:
+    assert model.encoder is not None
+    features = model.encoder(tokens, torch.full_like(tokens, segment))
+    if model.pooler is None:
         return features[0].mean(0)
-    return torch.tanh(reader.pooler.linear(features[0, 0]))
+    return torch.tanh(model.pooler.linear(features[0, 0]))
 
 
 @pytest.mark.parametrize("kind", ["first", "mean", "last"])
 def test_rows_of_examples_have_the_vectors_of_the_definition(kind: str) -> None:
-    model = SequenceTaskModel(reader_of(kind), TaskHead(16, 3, dropout=0.5)).double().eval()
+    model = model_of(kind).double().eval()
     tokens, segments = torch.randint(1, 11, (3, 2, 6)), torch.ones(3, 2, 6, dtype=torch.int64)
     padding = torch.arange(6) >= torch.tensor(LENGTHS).unsqueeze(-1)  # [B, R, L]
     vectors = model.vectors(tokens, segments, padding)
     assert vectors.shape == (3, 2, 16)
     for example in range(3):
         for row, length in enumerate(LENGTHS[example]):
-            alone = by_definition(model.reader, tokens[example, row : row + 1, :length], 1)
+            alone = by_definition(model, tokens[example, row : row + 1, :length], 1)
             torch.testing.assert_close(vectors[example, row], alone)
     logits = model.task_head(vectors)
     assert torch.equal(logits, torch.zeros(3, 2, 3).double()), "all classes are equal at first"
@@ -67,3 +65,17 @@ def test_rows_of_examples_have_the_vectors_of_the_definition(kind: str) -> None:
     model.task_head(vectors).sum().backward()
     for name, weight in model.named_parameters():  # the output layer of a decoder is not used
         assert (weight.grad is not None) == weight.requires_grad, name
+
+
+@pytest.mark.parametrize("kind", ["first", "mean", "last"])
+def test_weights_of_former_names_are_read(kind: str) -> None:
+    model, other = model_of(kind), model_of(kind)
+    former = {
+        name
+        if name.startswith("task_head")
+        else f"reader.{name.replace('decoder.', 'model.', 1)}": w
+        for name, w in model.state_dict().items()
+    }
+    other.load_state_dict(former)
+    for name, weight in other.state_dict().items():
+        assert torch.equal(weight, model.state_dict()[name])

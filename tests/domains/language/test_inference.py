@@ -47,8 +47,8 @@ def test_lines_get_their_most_probable_label(
     expected = []
     for line, row in zip(LINES, rows, strict=True):
         tokens = torch.tensor([[CLS, *vocabulary.tokenizer.encode(line), SEP]])
-        reader = model.model.reader
-        vector = reader(tokens, torch.zeros_like(tokens), torch.zeros_like(tokens).bool())
+        rows = tokens[None], torch.zeros_like(tokens)[None], tokens[None] < 0
+        vector = model.model.vectors(*rows)[0]
         shares = model.model.task_head(vector).softmax(-1)[0]
         assert list(row.values()) == pytest.approx(shares.tolist(), abs=1e-6)
         expected.append(("abc"[int(shares.argmax())], pytest.approx(float(shares.max()))))

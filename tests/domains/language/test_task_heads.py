@@ -79,12 +79,12 @@ def vector(model: SequenceTaskModel, reader: str, texts: list[list[int]]) -> tor
         for number, text in enumerate(texts):
             tokens += [*text, SEP]
             segments += [number] * (len(text) + 1)
-        features = model.reader.encoder(torch.tensor([tokens]), torch.tensor([segments]))
+        features = model.encoder(torch.tensor([tokens]), torch.tensor([segments]))
         if reader == "mean":
             return torch.stack([features[0, t] for t in range(len(tokens))]).mean(0)
-        return torch.tanh(model.reader.pooler.linear(features[0, 0]))
+        return torch.tanh(model.pooler.linear(features[0, 0]))
     tokens = [token for text in texts for token in [*text, SEP]]
-    decoder = model.reader.model
+    decoder = model.decoder
     # Any token may follow: the features at its position have not read it.
     return decoder.features(torch.tensor([[*tokens, 7]]))[0, len(tokens)]
 
@@ -186,17 +186,17 @@ def test_a_pooler_is_taken_over_where_both_models_have_one(
     kind = "MaskedTokens" if language_model else own
     header = {"task": {"class_path": kind}, "vocabulary": {"labels": ["a", "b"]}}
     task = Classification(pooling=now)
-    found = task.initial_weights(header, ("a", "b"), weights)
     target = task.build_model(model_config, words, 32).state_dict()
+    names = [f"model.{name}" for name in target]
+    found = task.initial_weights(header, ("a", "b"), weights, names)
     anew = {f"model.{name}" for name in target} - found.weights.keys()
     assert not found.weights.keys() - {f"model.{name}" for name in target}
     assert {".".join(name.split(".")[:-2]) for name in anew} == (
         {"model.task_head"} if language_model else set()
-    ) | ({"model.reader.pooler"} if (now, before) == ("cls", "mean") else set())
+    ) | ({"model.pooler"} if (now, before) == ("cls", "mean") else set())
     assert all(name.startswith(found.new) for name in anew)
     for name, weight in found.weights.items():
-        first = name.replace("reader.", "", 1) if language_model else name
-        assert torch.equal(weight, weights[first])
+        assert torch.equal(weight, weights[name])
 
 
 def test_the_longer_text_of_a_pair_is_cut() -> None:

@@ -1,5 +1,7 @@
 """Encoders of sequences: BERT, and one whose output conditions a decoder; vectors of sequences."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -136,49 +138,6 @@ class SequenceEncoder(nn.Module):
         return memory
 
 
-class EncoderReader(nn.Module):
-    """The pooler's vector of [CLS] (Devlin et al. 2018, section 3.2).
-
-    Without a pooler the mean of all tokens' vectors (Reimers and Gurevych 2019, section 3).
-    """
-
-    def __init__(self, encoder: EncoderOnly, pooler: Pooler | None) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.pooler = pooler
-
-    def forward(self, tokens: Tensor, segments: Tensor, padding: Tensor) -> Tensor:
-        vectors: Tensor = self.encoder(tokens, segments, padding)  # [B, L, D]
-        if self.pooler is None:
-            real = (~padding).unsqueeze(-1)  # [B, L, 1]
-            vectors = (vectors * real).sum(1) / real.sum(1)  # [B, D]
-        else:
-            vectors = self.pooler(vectors)  # [B, D]
-        return vectors
-
-
-class LastTokenReader(nn.Module):
-    """The vector of a decoder that has read the last token (Radford et al. 2018, section 3.2).
-
-    A sequence is at least one token shorter than the positions of the decoder, which predicts the
-    token after the end. The decoder's output layer is not used.
-    """
-
-    def __init__(self, model: DecoderOnly) -> None:
-        super().__init__()
-        self.model = model
-        for name, weight in model.head.named_parameters():
-            if name.endswith("bias"):  # the matrix is that of the embedding
-                weight.requires_grad_(False)
-
-    def forward(self, tokens: Tensor, segments: Tensor, padding: Tensor) -> Tensor:
-        lengths = (~padding).sum(1)  # [B]
-        # Features at position t have read the tokens before t.
-        values = torch.cat([tokens, tokens[:, :1]], dim=1)  # [B, L + 1]
-        features = self.model.features(values)  # [B, L + 1, D]
-        return features[torch.arange(len(tokens), device=tokens.device), lengths]  # [B, D]
-
-
 class TaskHead(nn.Module):
     """A linear layer, zero at first, so that a new model gives all classes equal probability."""
 
@@ -196,22 +155,57 @@ class TaskHead(nn.Module):
 
 
 class SequenceTaskModel(nn.Module):
-    """A reader and the linear layer of a task.
+    """A vector for each row of tokens, and the linear layer of a task.
 
-    An example is one or more rows of tokens, such as the candidates of a question. reader: returns
-    the vectors [B, D] of rows int64 [B, L], from their segments int64 [B, L], which a decoder
-    ignores, and their padding bool [B, L], True on padding, which follows the row.
+    An example is one or more rows, such as the candidates of a question. Of an encoder the vector
+    is the pooler's of [CLS] (Devlin et al. 2018, section 3.2), without a pooler the mean of all
+    tokens' vectors (Reimers and Gurevych 2019, section 3). Of a decoder it is that after the last
+    token (Radford et al. 2018, section 3.2), whose output layer is not used; a row is at least one
+    token shorter than its positions.
     """
 
-    def __init__(self, reader: nn.Module, head: TaskHead) -> None:
+    def __init__(
+        self, base: EncoderOnly | DecoderOnly, pooler: Pooler | None, head: TaskHead
+    ) -> None:
         super().__init__()
-        self.reader = reader
+        self.encoder = base if isinstance(base, EncoderOnly) else None
+        self.decoder = base if isinstance(base, DecoderOnly) else None
+        self.pooler = pooler
         self.task_head = head
+        if self.decoder is not None:
+            for name, weight in self.decoder.head.named_parameters():
+                if name.endswith("bias"):  # the matrix is that of the embedding
+                    weight.requires_grad_(False)
+
+    def _load_from_state_dict(self, weights: Any, prefix: str, *others: Any) -> None:
+        for name in [name for name in weights if name.startswith(f"{prefix}reader.")]:
+            weights[former_name(name)] = weights.pop(name)
+        super()._load_from_state_dict(weights, prefix, *others)
 
     def vectors(self, tokens: Tensor, segments: Tensor, padding: Tensor) -> Tensor:
-        """Vectors of the rows of examples: three tensors [B, R, L] -> [B, R, D]."""
-        rows: Tensor = self.reader(*(each.flatten(0, 1) for each in (tokens, segments, padding)))
-        return rows.view(*tokens.shape[:2], -1)  # [B, R, D]
+        """Vectors of the rows of examples: three tensors [B, R, L] -> [B, R, D].
+
+        segments: int64, which a decoder ignores. padding: bool, True on padding, after the row.
+        """
+        rows, real = tokens.flatten(0, 1), ~padding.flatten(0, 1)  # [B x R, L]
+        vectors: Tensor
+        if self.decoder is not None:
+            # Features at position t have read the tokens before t.
+            features = self.decoder.features(torch.cat([rows, rows[:, :1]], dim=1))
+            vectors = features[torch.arange(len(rows), device=rows.device), real.sum(1)]
+        else:
+            assert self.encoder is not None
+            features = self.encoder(rows, segments.flatten(0, 1), ~real)  # [B x R, L, D]
+            if self.pooler is not None:
+                vectors = self.pooler(features)  # [B x R, D]
+            else:
+                vectors = (features * real.unsqueeze(-1)).sum(1) / real.sum(1, keepdim=True)
+        return vectors.view(*tokens.shape[:2], -1)  # [B, R, D]
+
+
+def former_name(name: str) -> str:
+    """Return the name that a weight of a `SequenceTaskModel` of an earlier checkpoint has now."""
+    return name.replace("reader.model.", "decoder.").replace("reader.", "")
 
 
 HIDDEN = -1e4

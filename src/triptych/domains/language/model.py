@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.decoder_only import DecoderOnly
+from triptych.core.models.encoder_only import former_name
 from triptych.core.positions import raster
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import SampleRequest
@@ -127,14 +128,38 @@ class Task(Checked, ABC):
         """Return the examples of a split, each of at most max_length tokens."""
 
     def initial_weights(
-        self, header: dict[str, Any], labels: tuple[str, ...], weights: dict[str, Tensor]
+        self,
+        header: dict[str, Any],
+        labels: tuple[str, ...],
+        weights: dict[str, Tensor],
+        own: Iterable[str],
     ) -> InitialWeights:
         """Return what the task's model takes from another one, all weights by default.
 
-        header, weights: of that model's checkpoint. labels: of this run. Raises UserError for a
-        model that has no part for it.
+        Of a task with a `base` those of the parts that both have; the head starts anew unless task
+        and labels are the same. header, weights: of that model's checkpoint. labels, own: of this
+        run, and the names of its weights. Raises UserError for a model without the base.
         """
-        return InitialWeights(weights)
+        base, before = getattr(self, "base", None), header["task"]["class_path"]
+        if base is None:
+            return InitialWeights(weights)
+        weights = {former_name(name): weight for name, weight in weights.items()}
+        if base == "decoder" and "model.embedding.table.weight" in weights:  # of next tokens
+            weights = {
+                name.replace("model.", "model.decoder.", 1): w for name, w in weights.items()
+            }
+        parts = dict.fromkeys(name.split(".")[1] for name in own)
+        kind = f"{type(self).__module__}.{type(self).__qualname__}"
+        if before != kind or tuple(header["vocabulary"]["labels"]) != labels:
+            weights = {name: weights[name] for name in weights if ".task_head." not in name}
+        kept = {name: weights[name] for name in weights if name.split(".")[1] in parts}
+        taken = {name.split(".")[1] for name in kept}
+        if base not in taken:
+            raise UserError(
+                f"run.start.init_from is a model of the task {before.rpartition('.')[2]} without "
+                f"{base}; expected a model that has one"
+            )
+        return InitialWeights(kept, tuple(f"model.{part}." for part in parts if part not in taken))
 
     @abstractmethod
     def predictions(self, model: Any, batch: Any) -> Predictions:

@@ -41,7 +41,8 @@ class LanguageTrainingModule(TrainingModule):
         return bool(other["tokenizer"] == self.metadata["vocabulary"]["tokenizer"])
 
     def initial_weights(self, header: dict[str, Any], weights: dict[str, Tensor]) -> InitialWeights:
-        return self.config.task.initial_weights(header, self.vocabulary.labels, weights)
+        own, labels = self.state_dict(), self.vocabulary.labels
+        return self.config.task.initial_weights(header, labels, weights, own)
 
     def row_maps(self, other: dict[str, Any]) -> list[RowMap]:
         before = Vocabulary.from_plain(other).tokenizer.symbols

@@ -5,7 +5,7 @@ import sys
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.core.heads import GivenLogits, cross_entropy
+from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_only import (
     EncoderOnly,
-    EncoderReader,
-    LastTokenReader,
     Pooler,
     SequenceTaskModel,
     TaskHead,
@@ -36,11 +35,8 @@ from triptych.text.tokenizer import PAD
 from triptych.training.engine.devices import device_of, scoring, to_device
 from triptych.training.engine.evaluate import in_double
 from triptych.training.engine.objective import Predictions
-from triptych.training.finetune.parts import InitialWeights
 from triptych.training.loading.batches import Items, Ragged
 from triptych.types import PositiveInt
-
-HEAD, POOLER = "model.task_head.", "model.reader.pooler."
 
 
 class LabelledBatch(NamedTuple):
@@ -160,15 +156,16 @@ class LabelledTask(Task):
         self, model: ModelConfig, vocabulary: Vocabulary, max_length: int
     ) -> SequenceTaskModel:
         parts = model.transformer
-        reader: EncoderReader | LastTokenReader
+        base: EncoderOnly | DecoderOnly
         if self.base == "decoder":
-            reader = LastTokenReader(model.build_decoder(len(vocabulary), max_length))
+            base = model.build_decoder(len(vocabulary), max_length)
         else:
-            encoder = EncoderOnly(parts, vocabulary=len(vocabulary), max_length=max_length)
-            pooler = None if self.pooling == "mean" else Pooler(parts.d_model)
-            reader = EncoderReader(encoder, pooler)
+            base = EncoderOnly(parts, vocabulary=len(vocabulary), max_length=max_length)
+        pooled = self.base == "encoder" and self.pooling == "cls"
+        pooler = Pooler(parts.d_model) if pooled else None
         n_outputs = 1 if self.chooses_a_row else len(vocabulary.labels)
-        return SequenceTaskModel(reader, TaskHead(parts.d_model, n_outputs, dropout=parts.dropout))
+        head = TaskHead(parts.d_model, n_outputs, dropout=parts.dropout)
+        return SequenceTaskModel(base, pooler, head)
 
     def encode(
         self, source: Source, split: str, vocabulary: Vocabulary, max_length: int
@@ -248,40 +245,6 @@ class LabelledTask(Task):
                 logits = self.logits(model, batch)  # [B, C]
                 row_of |= zip(map(int, items), logits.float().softmax(-1).cpu(), strict=True)
         return torch.stack([row_of[item] for item in range(len(examples))])  # [N, C]
-
-    def initial_weights(
-        self, header: dict[str, Any], labels: tuple[str, ...], weights: dict[str, Tensor]
-    ) -> InitialWeights:
-        """Return those of a language model, or of a model of a task with labels.
-
-        The head starts anew unless task and labels are the same. A pooler starts anew if the other
-        model has none, and is left out with the pooling `mean`. Raises UserError for a model of the
-        other kind than `base`.
-        """
-        before = header["task"]["class_path"]
-        own = f"{type(self).__module__}.{type(self).__qualname__}"
-        if not any(name.startswith(HEAD) for name in weights):  # of a language model
-            part = f"model.{self.base}."
-            if not any(name.startswith(part) for name in weights):
-                raise UserError(
-                    f"run.start.init_from is a model of the task {before.rpartition('.')[2]} "
-                    f"without {self.base}, and task.base is {self.base}; expected the other base"
-                )
-            encoder = self.base == "encoder"
-            taken = (part, "model.pooler.") if encoder else ("model.",)
-            reader = "model.reader." if encoder else "model.reader.model."
-            weights = {
-                name.replace("model.", reader, 1): weight
-                for name, weight in weights.items()
-                if name.startswith(taken)
-            }
-        elif before != own or tuple(header["vocabulary"]["labels"]) != labels:
-            weights = {name: w for name, w in weights.items() if not name.startswith(HEAD)}
-        pooled = self.base == "encoder" and self.pooling == "cls"
-        kept = {name: w for name, w in weights.items() if pooled or not name.startswith(POOLER)}
-        parts = (HEAD, POOLER) if pooled else (HEAD,)
-        absent = (part for part in parts if not any(name.startswith(part) for name in kept))
-        return InitialWeights(kept, tuple(absent))
 
 
 @dataclass(frozen=True)

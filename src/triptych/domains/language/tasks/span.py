@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -29,11 +29,9 @@ from triptych.text.tokenizer import PAD
 from triptych.training.engine.devices import device_of, scoring
 from triptych.training.engine.evaluate import in_double
 from triptych.training.engine.objective import Predictions
-from triptych.training.finetune.parts import InitialWeights
 from triptych.training.loading.batches import Items, Ragged
 from triptych.types import PositiveInt
 
-HEAD, ENCODER = "model.task_head.", "model.encoder."
 WINDOWS = 16
 """Windows of a document that are read at once."""
 NO_ANSWER = 0
@@ -103,6 +101,7 @@ class SpanAnswer(Task):
     """Most tokens of an answer that is predicted."""
 
     monitor: ClassVar[str] = "nats_per_window"
+    base: ClassVar[str] = "encoder"
     reads = LabelledSource
     use: ClassVar[str] = "--document FILE with the answer and --prompt with the question"
 
@@ -155,19 +154,6 @@ class SpanAnswer(Task):
                 raise UserError(f"{about}; expected answers that are parts of their documents")
             warn_once(f"{about}; they are left out")
         return SpanExamples(Ragged.of(rows, np.int32), np.array(spans, dtype=np.int64), counts)
-
-    def initial_weights(
-        self, header: dict[str, Any], labels: tuple[str, ...], weights: dict[str, Tensor]
-    ) -> InitialWeights:
-        """Return the encoder of a masked-token model, or all weights of a model of this task."""
-        kept = {name: w for name, w in weights.items() if name.startswith((ENCODER, HEAD))}
-        if not any(name.startswith(ENCODER) for name in kept):
-            task = header["task"]["class_path"].rpartition(".")[2]
-            raise UserError(
-                f"run.start.init_from is a model of the task {task} without an encoder of its own; "
-                "expected one of MaskedTokens or SpanAnswer"
-            )
-        return InitialWeights(kept, () if any(n.startswith(HEAD) for n in kept) else (HEAD,))
 
     def predictions(self, model: SpanModel, batch: SpanBatch) -> Predictions:
         logits = model(*inputs_of(batch.tokens))  # [W, 2, L]
