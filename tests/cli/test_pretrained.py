@@ -156,7 +156,7 @@ def cut(path: Path) -> None:
         (lambda f: flip_a_bit(f / "tiny-image.safetensors"), ["safetensors are damaged", "sha256"]),
         (lambda f: cut(f / "tiny-image.json"), ["tiny-image.json is missing or damaged"]),
         (lambda f: change_facts(f, "tiny-image", format=2), ["format 2;", "reads format 1"]),
-        (lambda f: change_facts(f, "tiny-image", tied=None), ["do not fit together"]),
+        (lambda f: change_facts(f, "tiny-image", tied=None), ["cut off or damaged"]),
         (lambda f: change_facts(f, "tiny-image", triptych={}), ["has format None"]),
         (lambda f: (f / "tiny-image.json").unlink(), ["no pretrained model 'tiny-image'"]),
         (lambda f: (f / "tiny-image.safetensors").unlink(), ["No such file or directory"]),

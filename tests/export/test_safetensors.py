@@ -27,7 +27,7 @@ MODELS: dict[str, Callable[[], Original]] = {
     "gan": tiny_models.gan_model,
     "vision": tiny_models.vision_model,
 }
-MISFIT = "do not fit together"
+MISFIT = "is no checkpoint, cut off or damaged"
 WEIGHT = "model.encoder.blocks.0.feed_forward.fc1.weight"
 
 

@@ -146,14 +146,17 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     content: Any
     try:
         if file.suffix == WEIGHTS:
-            content = read_model(file)
+            content = from_safetensors(file.read_bytes(), read_metadata(file), name=str(file))
         else:
             content = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
     except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
         raise refusal(f"cannot be read ({error.strerror})") from error
     except pickle.UnpicklingError as error:
         raise refusal("was not written by Triptych (it holds other objects)") from error
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+    except (
+        *(RuntimeError, EOFError, OSError, ValueError, SafetensorError),
+        *(KeyError, TypeError, AttributeError, IndexError),  # metadata that were changed
+    ) as error:
         size = file.stat().st_size
         raise refusal(f"is no checkpoint, cut off or damaged ({size:,} bytes)") from error
     header = content.get("triptych") if isinstance(content, dict) else None
@@ -222,27 +225,6 @@ def from_safetensors(weights: bytes, facts: dict[str, Any], *, name: str) -> dic
     for key, shared in facts["tied"].items():
         state[key] = state[shared]
     return {"triptych": facts["triptych"], "state_dict": state}
-
-
-def read_model(weights: Path) -> dict[str, Any]:
-    """Return the content of a safetensors file with its metadata, as `from_safetensors` does."""
-    facts = read_metadata(weights)
-    try:
-        content = weights.read_bytes()
-    except OSError as error:
-        raise UserError(
-            f"the weights {weights} cannot be read ({error.strerror}); expected a model of "
-            "`triptych export --format safetensors` or hf"
-        ) from None
-    try:
-        return from_safetensors(content, facts, name=str(weights))
-    except (
-        *(SafetensorError, KeyError, TypeError),
-        *(AttributeError, IndexError, ValueError, RuntimeError),  # metadata that were changed
-    ) as error:
-        raise UserError(
-            f"{weights} and its metadata do not fit together ({error!r}); export the model again"
-        ) from None
 
 
 def merged_weights(content: dict[str, Any]) -> dict[str, Tensor]:
