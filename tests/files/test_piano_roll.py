@@ -12,16 +12,8 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from triptych.files.piano_roll import (
-    GIVEN,
-    LEFT,
-    ROW,
-    PianoRoll,
-    Piece,
-    piano_roll_png,
-    piano_roll_svg,
-    pitch_name,
-)
+from triptych.files.piano_roll import GIVEN, PianoRoll, Piece, piano_roll_png, pitch_name
+from triptych.tools.report.piano_roll import LEFT, ROW, piano_roll_svg, statistics
 
 
 def part(
@@ -47,7 +39,7 @@ def test_notes_of_a_piece_and_their_bars() -> None:
     assert [(voice.name, voice.colour) for voice in piece.roll.voices] == [
         ("Piano & <b>", 0), ("drums", 5),
     ]  # fmt: skip
-    facts = dict(piece.statistics())
+    facts = dict(statistics(piece))
     assert (facts["pitches"], facts["notes"], facts["duration"]) == ("C4 to F♯4", "4", "2.5 s")
     svg = ElementTree.fromstring(piano_roll_svg(piece.roll))
     scale, height = float(svg.attrib["data-scale"]), float(svg.attrib["height"])

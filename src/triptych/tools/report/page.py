@@ -12,9 +12,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 import triptych
-from triptych.files.piano_roll import Piece, piano_roll_svg
+from triptych.files.piano_roll import Piece
 from triptych.tools.report.curves import HEIGHT, WIDTH, charts, line_class, short
 from triptych.tools.report.metrics import key_points
+from triptych.tools.report.piano_roll import piano_roll_svg, statistics
 from triptych.tools.report.run import Run, differences
 from triptych.tools.report.samples import Items
 
@@ -83,7 +84,7 @@ def piece_figure(piece: Piece, where: str) -> str:
 
 def piece_drawing(piece: Piece) -> Markup:
     """Return the piano roll of a piece as an SVG element, which its statistics describe."""
-    facts = ", ".join(f"{name} {value}" for name, value in piece.statistics())
+    facts = ", ".join(f"{name} {value}" for name, value in statistics(piece))
     return Markup(piano_roll_svg(piece.roll, f"Piano roll: {facts}", piece.bars))
 
 
@@ -100,6 +101,7 @@ def _environment() -> Environment:
         height=HEIGHT,
         line_class=line_class,
         piece_drawing=piece_drawing,
+        piece_statistics=statistics,
         key_points=key_points,
         base64=lambda content: base64.b64encode(content).decode(),
     )
