@@ -26,10 +26,10 @@ class Command:
     """A command.
 
     Its module, or an object in it, has a function `run` of the options, with `needs_domain` after
-    the domain; in `train` and `data` of the words that follow. The class of the options is
-    `Options`, where no domain has one. Or the object is such a class, whose method `run` does the
-    work, with `has_settings` for a domain and its settings; its `overview`, if any, serves a
-    command without words. Where a name out of a list can follow, a function `names` returns it.
+    the domain; in `data` of the words that follow. Or the object is the class of the options, whose
+    method `run` does the work, with `has_settings` for a domain, its settings and the options of
+    Lightning's Trainer; its `overview`, if any, serves a command without words. Where a name out of
+    a list can follow, a function `names` returns it.
     """
 
     name: str
@@ -52,11 +52,9 @@ class Command:
     def run(self, words: list[str], domain: Domain | None = None) -> None:
         """Run the command with the words after its name and domain."""
         found, parsers = self.load(), resolve_name("triptych.cli.options")
-        if self.has_settings and isinstance(found, type):
-            config, options, _ = parsers.read_run(self.name, words, domain)
-            options.run(domain, config)
-        elif self.has_settings:
-            found.run(domain, words)
+        if self.has_settings:
+            config, options, trainer = parsers.read_run(self.name, words, domain)
+            options.run(domain, config, trainer)
         elif domain is not None:
             found.run(domain, parsers.read_options(self.name, words, domain))
         elif not isinstance(found, type):
@@ -84,6 +82,7 @@ COMMANDS = {
     command.name: command
     for command in (
         Command("train", "DOMAIN --config FILE", has_settings=True,
+                place="triptych.cli.train:Train",
                 help="train a model; every setting of the file is an option too"),
         Command("new-run", "DOMAIN --data DIR --out F", place="triptych.tools.new_run",
                 help="look at your data and write a settings file for them"),

@@ -1,14 +1,12 @@
 """Commands that read settings files: `triptych train`, `pack` and `complexity`."""
 
 import sys
-from argparse import SUPPRESS
-from collections.abc import Sequence
+from argparse import SUPPRESS, Namespace
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
 from triptych.cli.models import data_advice
-from triptych.cli.options import read_run
 from triptych.domains.base import Domain
 from triptych.domains.options import CommandOptions, argument, check_checkpoint
 from triptych.errors import UserError
@@ -22,7 +20,7 @@ BATCH_SIZES = ("batch_size", "max_tokens", "evaluation_batch_size")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(CommandOptions):
+class Train(CommandOptions):
     """Train a model.
 
     Every setting below is also a key of the settings file: --run.seed 8 is seed: 8 under run. Most
@@ -52,30 +50,27 @@ class Options(CommandOptions):
         default=SUPPRESS,  # no setting of the run, so --print_config leaves it out
     )
 
+    def run(self, domain: Domain, config: Any, trainer: Namespace) -> None:
+        """Train and print the run's folder; raises UserError and TrainingStopped."""
+        from triptych.files.reading import rank_and_world
+        from triptych.training.engine.devices import out_of_memory_advice
+        from triptych.training.run.checks import trainer_settings
+        from triptych.training.run.minutes import fit_to_minutes, prepared_once
+        from triptych.training.run.trainer import train
 
-def run(domain: Domain, arguments: Sequence[str]) -> None:
-    """Train and print the run's folder; raises UserError and TrainingStopped."""
-    config, options, trainer = read_run("train", arguments, domain)
-
-    from triptych.files.reading import rank_and_world
-    from triptych.training.engine.devices import out_of_memory_advice
-    from triptych.training.run.checks import trainer_settings
-    from triptych.training.run.minutes import fit_to_minutes, prepared_once
-    from triptych.training.run.trainer import train
-
-    if (initial := config.run.start.init_from) is not None and not options.resume:
-        check_checkpoint(initial, "run.start.init_from")
-    prepare: Any = partial(prepare_data, domain)
-    arguments_of = trainer_settings(trainer)
-    with out_of_memory_advice(memory_advice(config)):
-        if options.minutes is not None:
-            prepare = prepared_once(prepare)
-            config, arguments_of = fit_to_minutes(
-                domain.name, config, prepare, arguments_of, options.minutes, options.resume
-            )
-        folder = train(domain.name, config, prepare, arguments_of, options.resume)
-    if folder.exists() and rank_and_world()[0] == 0:
-        print(f"the run is in {folder}", file=sys.stderr)
+        if (initial := config.run.start.init_from) is not None and not self.resume:
+            check_checkpoint(initial, "run.start.init_from")
+        prepare: Any = partial(prepare_data, domain)
+        arguments_of = trainer_settings(trainer)
+        with out_of_memory_advice(memory_advice(config)):
+            if self.minutes is not None:
+                prepare = prepared_once(prepare)
+                config, arguments_of = fit_to_minutes(
+                    domain.name, config, prepare, arguments_of, self.minutes, self.resume
+                )
+            folder = train(domain.name, config, prepare, arguments_of, self.resume)
+        if folder.exists() and rank_and_world()[0] == 0:
+            print(f"the run is in {folder}", file=sys.stderr)
 
 
 def prepare_data(domain: Domain, config: Any, vocabulary: Any = None) -> Any:
@@ -104,7 +99,7 @@ class Pack(CommandOptions):
     out: str | None = None
     """New folder for the packed data; required."""
 
-    def run(self, domain: Domain, config: Any) -> None:
+    def run(self, domain: Domain, config: Any, trainer: Namespace) -> None:
         if self.out is None:
             raise UserError(f"pack {domain.name} needs --out FOLDER, a new folder")
         print(domain.pack(config, self.out), file=sys.stderr)
@@ -113,7 +108,7 @@ class Pack(CommandOptions):
 class Complexity(CostOptions):  # noqa: D101
     __doc__ = CostOptions.__doc__
 
-    def run(self, domain: Domain, config: Any) -> None:
+    def run(self, domain: Domain, config: Any, trainer: Namespace) -> None:
         from triptych.tools.complexity.table import costs, plot
 
         files, out = ("complexity.json", "complexity.png"), None
