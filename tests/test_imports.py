@@ -103,7 +103,7 @@ def test_imports_follow_the_graph() -> None:
 @pytest.mark.parametrize(
     ("where", "name", "allowed"),
     [
-        ("core.heads", "triptych.decoding.sampling.Sampling", False),
+        ("core.heads", "triptych.decoding.sampling.Draft", False),
         ("core.heads", "numpy.array", False),
         ("core.attention.full", "triptych.core.attention.local2d.Local2D", False),
         ("core.attention.full", "triptych.core.attention.multihead.attend", True),

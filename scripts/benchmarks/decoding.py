@@ -17,7 +17,8 @@ from benchmarks.models import Shape
 from benchmarks.setting import DTYPES, Setting, missing
 from triptych.decoding.execution import quantize
 from triptych.decoding.generate import generate
-from triptych.decoding.sampling import Draft, SampleRequest, Sampling
+from triptych.decoding.sampling import Draft, SampleRequest
+from triptych.types import Sampling
 
 GREEDY = Sampling(temperature=0.0)
 

@@ -10,10 +10,11 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from triptych.core.heads import MixtureOfLogisticsHead
-from triptych.decoding.sampling import Sampling, filter_logits
+from triptych.decoding.sampling import filter_logits
 from triptych.domains.translation.metrics import score_translations
 from triptych.files.drawing import BLUE, COLOURS, new_figure
 from triptych.tools.explain.figure import figure
+from triptych.types import Sampling
 
 from ._drawing import UNUSED
 

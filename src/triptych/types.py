@@ -93,3 +93,17 @@ def _numbers(value: Any) -> Iterator[float]:
             yield from _numbers(each)
     elif value is not None:
         yield value
+
+
+@dataclass(frozen=True)
+class Sampling(Checked):
+    """Sampling settings; top-k and top-p filter the distribution at its temperature."""
+
+    temperature: NonNegativeFloat = 1.0
+    """Divisor of the logits (no unit): above 1 more varied, below 1 safer, 0 for the most likely
+    value."""
+    top_k: PositiveInt | None = None
+    """Number of most likely values to sample from; null for all."""
+    top_p: PositiveFraction | None = None
+    """Probability, above 0 to 1, that the most likely values to sample from must reach; null for
+    all (Holtzman et al. 2020, nucleus sampling)."""

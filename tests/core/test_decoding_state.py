@@ -18,7 +18,8 @@ from triptych.core.heads import CategoricalHead
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.state import LayerCache, Memory, StepContext
 from triptych.decoding.beam_search import beam_search
-from triptych.decoding.sampling import Sampling, sample_value
+from triptych.decoding.sampling import sample_value
+from triptych.types import Sampling
 
 
 def no_sync_device(module: nn.Module) -> torch.device:

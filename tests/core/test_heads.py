@@ -17,7 +17,8 @@ from triptych.core.heads import (
     MixtureOfLogistics,
     MixtureOfLogisticsHead,
 )
-from triptych.decoding.sampling import Sampling, sample_logistic
+from triptych.decoding.sampling import sample_logistic
+from triptych.types import Sampling
 
 
 def all_pixels(levels: int, channels: int) -> torch.Tensor:

@@ -9,7 +9,8 @@ from test_translators import ALTERNATING, END, EXACT, PAD, START, V, batch, join
 from triptych.core.models.joint_decoder import JointDecoder, joined
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.generate import generate
-from triptych.decoding.sampling import SampleRequest, Sampling
+from triptych.decoding.sampling import SampleRequest
+from triptych.types import Sampling
 
 
 def test_rows_are_joined_without_the_padding_between() -> None:

@@ -25,7 +25,8 @@ from triptych.decoding import execution
 from triptych.decoding import generate as generation
 from triptych.decoding.execution import CompiledSteps
 from triptych.decoding.generate import StepRunner, generate
-from triptych.decoding.sampling import Draft, SampleRequest, Sampling, sample_value
+from triptych.decoding.sampling import Draft, SampleRequest, sample_value
+from triptych.types import Sampling
 
 
 def sampled(model: AutoregressiveModel, count: int, length: int, **more: Any) -> torch.Tensor:

@@ -12,7 +12,8 @@ from enumerable import LEVELS, N_DRAWS, D, assert_distributed_as, categorical, e
 from triptych.core.models.base import Condition
 from triptych.decoding.generate import generate
 from triptych.decoding.given import resample
-from triptych.decoding.sampling import Draft, Given, SampleRequest, Sampling
+from triptych.decoding.sampling import Draft, Given, SampleRequest
+from triptych.types import Sampling
 
 
 def test_known_values_that_come_first_condition_exactly() -> None:

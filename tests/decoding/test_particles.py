@@ -14,7 +14,8 @@ from torch import Tensor
 from triptych.core.models.base import Condition
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.given import particle_filter
-from triptych.decoding.sampling import Given, SampleRequest, Sampling
+from triptych.decoding.sampling import Given, SampleRequest
+from triptych.types import Sampling
 
 FIXED = {1: 1, 3: 2, 5: 0}
 

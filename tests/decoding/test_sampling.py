@@ -5,7 +5,8 @@ import torch
 from dataclass_rules import changeable_dataclasses
 
 from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
-from triptych.decoding.sampling import Sampling, filter_logits, sample_category, sample_value
+from triptych.decoding.sampling import filter_logits, sample_category, sample_value
+from triptych.types import Sampling
 
 LOGITS = torch.tensor([[0.1, 0.2, 0.3, 0.25, 0.15]]).log()
 

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from triptych.decoding.constraints import ByPriority
 from triptych.decoding.generate import generate
-from triptych.decoding.sampling import SampleRequest, Sampling
+from triptych.decoding.sampling import SampleRequest
 from triptych.domains.music.conditions import ConstraintOptions
+from triptych.types import Sampling
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 BOUNDS = {

@@ -10,7 +10,7 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import raster
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.generate import generate
-from triptych.decoding.sampling import SampleRequest, Sampling
+from triptych.decoding.sampling import SampleRequest
 from triptych.domains.base import Domain, TrainedModel
 from triptych.domains.options import SampleOptions
 from triptych.files.progress import display
@@ -20,6 +20,7 @@ from triptych.training.loading.batches import shuffled_batches
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
 from triptych.training.run.checkpoint import ModelSettings
 from triptych.training.run.settings import RunSettings
+from triptych.types import Sampling
 
 LENGTH, NUMBERS, ITEMS = 12, 5, 32
 

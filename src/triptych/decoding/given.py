@@ -11,7 +11,8 @@ from triptych.core.models.base import AutoregressiveModel
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.execution import eval_mode
 from triptych.decoding.generate import StepRunner, generate, on_model
-from triptych.decoding.sampling import Given, SampleRequest, Sampling, sample_value
+from triptych.decoding.sampling import Given, SampleRequest, sample_value
+from triptych.types import Sampling
 
 MIN_EFFECTIVE_SHARE = 0.5
 """Effective share of the particles below which they are drawn anew."""

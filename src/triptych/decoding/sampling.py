@@ -11,26 +11,13 @@ from torch import Tensor
 from triptych.core.heads import Head, at_least_float32
 from triptych.core.models.base import NO_CONDITION, Condition
 from triptych.errors import UserError
-from triptych.types import Checked, NonNegativeFloat, PositiveFraction, PositiveInt, Progress
+from triptych.types import Progress, Sampling
 
 if TYPE_CHECKING:
     from triptych.decoding.execution import CompiledSteps
 
 MIN_TEMPERATURE = 1e-20
 """Smallest divisor of logits that keeps them finite in float32."""
-
-
-@dataclass(frozen=True)
-class Sampling(Checked):
-    """Sampling settings; top-k and top-p filter the distribution at its temperature."""
-
-    temperature: NonNegativeFloat = 1.0
-    """Divisor of the logits, at least 0; 0 takes the most probable value."""
-    top_k: PositiveInt | None = None
-    """Number of most probable values to sample from; null for all."""
-    top_p: PositiveFraction | None = None
-    """Probability that the sampled set of most probable values reaches, above 0 to 1; null for 1
-    (Holtzman et al. 2020, nucleus sampling)."""
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,7 @@ from typing import Any, ClassVar
 from triptych import pretrained
 from triptych.errors import UserError
 from triptych.files.results import check_input_file
-from triptych.types import (
-    Checked,
-    Dtype,
-    NonNegativeFloat,
-    PositiveFraction,
-    PositiveInt,
-    Seed,
-)
+from triptych.types import Checked, Dtype, NonNegativeFloat, PositiveInt, Sampling, Seed
 
 
 def counted(number: int, one: str, many: str) -> str:
@@ -178,18 +171,11 @@ class FolderOptions(ModelOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamplingOptions(Checked):
+class SamplingOptions(Sampling):
     """How values are sampled."""
 
     seed: Seed = 0
     """Seed of sampling; the same seed gives the same samples on the same device."""
-    temperature: NonNegativeFloat = 1.0
-    """Divisor of the logits (no unit): above 1 more varied, below 1 safer, 0 for the most likely
-    value."""
-    top_k: PositiveInt | None = None
-    """Number of most likely values to sample from; null for all."""
-    top_p: PositiveFraction | None = None
-    """Probability, 0 to 1, that the most likely values to sample from must reach; null for all."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from triptych.core.attention.full import Full
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.heads import Categorical, HeadConfig, MixtureOfLogistics
-from triptych.decoding.sampling import Sampling, sample_value
+from triptych.decoding.sampling import sample_value
 from triptych.domains.image.domain import HALVES, ImageSampleOptions
 from triptych.domains.image.given import filled_pixels
 from triptych.domains.image.inference import ImageModel
@@ -28,7 +28,7 @@ from triptych.domains.pictures.options import SAMPLE, Reading
 from triptych.errors import UserError
 from triptych.files.progress import displayed_by
 from triptych.files.results import OutputFolder
-from triptych.types import Progress
+from triptych.types import Progress, Sampling
 
 SHAPE, LEVELS = (4, 6, 3), 5
 

@@ -12,8 +12,9 @@ from triptych.core.attention.local2d import Local2D
 from triptych.core.heads import Categorical, HeadConfig, MixtureOfLogistics
 from triptych.core.positions import blocks, raster
 from triptych.decoding.generate import generate
-from triptych.decoding.sampling import Draft, SampleRequest, Sampling, sample_value
+from triptych.decoding.sampling import Draft, SampleRequest, sample_value
 from triptych.domains.image.conditioner import PixelsAbove, transformed
+from triptych.types import Sampling
 
 SHAPE, LEVELS = (4, 6, 3), 5
 

@@ -16,11 +16,12 @@ from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.heads import Categorical, HeadConfig, MixtureOfLogistics
-from triptych.decoding.sampling import SampleRequest, Sampling
+from triptych.decoding.sampling import SampleRequest
 from triptych.domains.image.config import Config as ImageConfig
 from triptych.domains.image.model import ImageTransformer
 from triptych.domains.image.task import ImageTrainingModule
 from triptych.domains.pictures.data import ImageDataset
+from triptych.types import Sampling
 
 HEIGHT, WIDTH = 3, 4  # not square on purpose, and not a multiple of the blocks below
 RASTER = Local2D(block_height=2, block_width=3, halo_up=1, halo_side=1, order="raster")

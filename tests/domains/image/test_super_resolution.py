@@ -16,12 +16,13 @@ from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.heads import Categorical, HeadConfig, MixtureOfLogistics
 from triptych.core.models.encoder_only import SequenceEncoder
 from triptych.core.positions import Rotary
-from triptych.decoding.sampling import Sampling, sample_value
+from triptych.decoding.sampling import sample_value
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.model import (
     average_down,
 )
 from triptych.errors import UserError
+from triptych.types import Sampling
 
 SHAPE, SMALL, LEVELS = (4, 6, 3), (2, 3, 3), 5
 BLOCKS = Local2D(2, 3, 1, 1, "blocks")

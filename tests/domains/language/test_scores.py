@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from triptych.decoding.sampling import SampleRequest, Sampling
+from triptych.decoding.sampling import SampleRequest
 from triptych.domains.language.model import (
     CLS,
     MASK,
@@ -29,6 +29,7 @@ from triptych.text.batches import evaluation_batches
 from triptych.training.engine.evaluate import sum_scores
 from triptych.training.engine.objective import ObjectiveConfig
 from triptych.training.loading.batches import Ragged
+from triptych.types import Sampling
 
 
 @pytest.mark.parametrize("next_sentence", [False, True])

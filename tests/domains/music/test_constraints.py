@@ -16,7 +16,7 @@ from tiny_music import Chorales, Performances, tiny_model
 from triptych.decoding.constraints import ByPriority
 from triptych.decoding.execution import CompiledSteps
 from triptych.decoding.generate import generate
-from triptych.decoding.sampling import Draft, LogitsConstraint, SampleRequest, Sampling
+from triptych.decoding.sampling import Draft, LogitsConstraint, SampleRequest
 from triptych.domains.music.conditions import SCALES, ConstraintOptions, parse_range, parse_scale
 from triptych.domains.music.domain import MusicSampleOptions
 from triptych.domains.music.generation import continue_tokens, sample_pieces
@@ -34,6 +34,7 @@ from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.music.tokenizers.key_events import END, NOTE_OFF, SHIFT, VELOCITY
 from triptych.domains.music.tokenizers.remi import RemiTokenizer
 from triptych.errors import UserError
+from triptych.types import Sampling
 
 CHORALES, EVENTS = ChoraleTokenizer(), EventTokenizer()
 PARALLELS = ("parallel_fifths", "parallel_octaves")

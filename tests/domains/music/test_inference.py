@@ -10,7 +10,7 @@ from tiny_music import Chorales, Performances, tiny_model, windows_of
 
 from triptych.core.attention.full import Full
 from triptych.core.attention.relative import Relative
-from triptych.decoding.sampling import SampleRequest, Sampling
+from triptych.decoding.sampling import SampleRequest
 from triptych.domains.music.config import Config, DataConfig
 from triptych.domains.music.domain import MusicScoreRequest
 from triptych.domains.music.generation import continue_tokens
@@ -25,6 +25,7 @@ from triptych.domains.music.tokenizers.chorales import SECONDS_PER_STEP, Chorale
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.music.tokenizers.key_events import END, SHIFT, EventGrammar
 from triptych.errors import UserError
+from triptych.types import Sampling
 
 CHORALES = ChoraleTokenizer()
 

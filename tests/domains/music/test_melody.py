@@ -12,7 +12,7 @@ from tiny_music import Chorales, Performances, tiny_model
 
 from triptych.core.attention.full import Full
 from triptych.core.positions import Sinusoidal
-from triptych.decoding.sampling import SampleRequest, Sampling
+from triptych.decoding.sampling import SampleRequest
 from triptych.domains.music.config import Augmentation, Config, DataConfig
 from triptych.domains.music.data import (
     TrainingPieces,
@@ -39,6 +39,7 @@ from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.music.tokenizers.key_events import END
 from triptych.domains.music.tokenizers.remi import RemiTokenizer
 from triptych.errors import UserError
+from triptych.types import Sampling
 
 CHORALES, EVENTS = ChoraleTokenizer(), EventTokenizer()
 

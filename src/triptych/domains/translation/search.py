@@ -12,7 +12,7 @@ from triptych.decoding.beam_search import beam_search
 from triptych.decoding.beams import Hypothesis, LengthPenalty, SearchResult
 from triptych.decoding.execution import threads_of_steps
 from triptych.decoding.generate import generate
-from triptych.decoding.sampling import LogitsConstraint, SampleRequest, Sampling
+from triptych.decoding.sampling import LogitsConstraint, SampleRequest
 from triptych.domains.translation.domain import TranslationRequest
 from triptych.domains.translation.lines import EXTRA_TOKENS, NO_SPACES
 from triptych.domains.translation.model import END, START
@@ -20,6 +20,7 @@ from triptych.errors import UserError
 from triptych.text.tokenizer import PAD, TextTokenizer
 from triptych.training.engine.devices import device_of, scoring
 from triptych.training.loading.batches import Ragged
+from triptych.types import Sampling
 
 FORBIDDEN = (PAD, START)
 """Tokens that no translation contains."""

@@ -20,8 +20,9 @@ from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.mask import SlidingWindow
 from triptych.core.attention.relative import Relative
 from triptych.core.positions import SinusoidalEmbedding
-from triptych.decoding.sampling import Sampling, filter_logits
+from triptych.decoding.sampling import filter_logits
 from triptych.training.finetune.parts import merged_weight
+from triptych.types import Sampling
 
 Function = Callable[..., Any]
 Inputs = Callable[[], Iterable[tuple[Any, ...]]]
