@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
-from lectures import translation
 from PIL import Image
 from tiny_models import image_model
 
 import triptych
 from triptych.tools.explain.figure import descriptions, find_figure
-from triptych.tools.explain.figures import images, translator
 
+images, translator = (
+    import_module(f"triptych.lectures.{name}") for name in ("images", "translator")
+)
 SENTENCE = "zwölf"
 
 
@@ -73,7 +75,7 @@ def test_steps_have_the_probabilities_of_one_pass(english_checkpoint: Path) -> N
 
     model = triptych.load(english_checkpoint)
     sentence = translator.translated(model, SENTENCE)
-    attended, steps = translation.frames(model, SENTENCE, None)
+    attended, steps = translator.frames(model, SENTENCE, None)
     with torch.no_grad():
         logits = model.full_model(
             torch.tensor([sentence.source]), None, torch.tensor([[1, *sentence.target[:-1]]])
@@ -179,5 +181,5 @@ def test_explain_refuses_models_of_another_kind(
     refused("explain", "heads", *of, translation_checkpoint, *layers, says=["from 1 to 1, got 5"])
     languages = ["explain", "sentence", "--checkpoint", translation_checkpoint]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("triptych.tools.explain.figures.translator.EXAMPLES", {})
+        patch.setattr(translator, "EXAMPLES", {})
         refused(*languages, says=["no example sentence in", "--sentence"])

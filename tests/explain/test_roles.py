@@ -11,8 +11,7 @@ from types import ModuleType
 
 import pytest
 import torch
-
-from triptych.tools.explain.figures import roles
+from lectures import roles
 
 SCRIPT = Path(__file__).parents[2] / "scripts/relation_heads"
 

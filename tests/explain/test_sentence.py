@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from lectures.sentence import Source, Walk, decoder, encoder
 from torch import Tensor
 
 from triptych.core.attention.relative import Relative
@@ -14,7 +15,6 @@ from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import Rotary
 from triptych.core.transformer import TransformerConfig
 from triptych.core.universal import Universal
-from triptych.tools.explain.figures.sentence import Source, Walk, decoder, encoder
 
 SIZES = {"n_layers": 2, "d_model": 12, "n_heads": 2}
 MODELS = {

@@ -22,12 +22,13 @@ from triptych.errors import UserError, meant
 from triptych.files.progress import aligned
 from triptych.files.results import OutputFolder
 from triptych.tools.carried import carried
-from triptych.tools.explain import figures as folder
 from triptych.types import NonNegativeInt, PositiveInt, Seed
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
+FOLDER = carried("lectures")
+"""Folder of the figures."""
 ALL = "all"
 """Name that stands for every figure."""
 MODELS = {"translation": "pretrained:multi30k-en-de", "image": "pretrained:mnist"}
@@ -175,15 +176,14 @@ def figure(
 def _functions() -> dict[str, tuple[str, str]]:
     """Return module and first line of the docstring of each figure by name, sorted."""
     found = {}
-    folders = {folder.__name__: Path(folder.__path__[0]), "triptych.lectures": carried("lectures")}
-    for package, path in ((p, file) for p, place in folders.items() for file in place.glob("*.py")):
+    for path in FOLDER.glob("*.py"):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef) and any(
                 isinstance(call, ast.Call) and ast.unparse(call.func) == figure.__name__
                 for call in node.decorator_list
             ):
                 sentence = (ast.get_docstring(node) or "").partition("\n")[0]
-                found[node.name.replace("_", "-")] = f"{package}.{path.stem}", sentence
+                found[node.name.replace("_", "-")] = path.stem, sentence
     return dict(sorted(found.items()))
 
 
@@ -198,6 +198,6 @@ def find_figure(name: str) -> LectureFigure:
         known = [*_functions(), ALL]
         instead = meant(name, known, f"expected one of {', '.join(known)}")
         raise UserError(f"there is no figure {name!r}; {instead}")
-    module = import_module(_functions()[name][0])
+    module = import_module(f"triptych.lectures.{_functions()[name][0]}")
     found: LectureFigure = getattr(module, name.replace("-", "_"))
     return found

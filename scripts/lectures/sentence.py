@@ -15,7 +15,9 @@ from triptych.core.state import ForwardContext, ProjectedMemory
 from triptych.core.transformer import Block
 from triptych.domains.translation.model import START
 from triptych.tools.explain.figure import figure
-from triptych.tools.explain.figures.translator import (
+from triptych.training.engine.devices import device_of, scoring
+
+from .translator import (
     Sentence,
     Step,
     decoding_steps,
@@ -24,7 +26,6 @@ from triptych.tools.explain.figures.translator import (
     transformer_of,
     translated,
 )
-from triptych.training.engine.devices import device_of, scoring
 
 ROWS, COLUMNS = 6, 6
 """Positions and features of a tensor that are printed."""

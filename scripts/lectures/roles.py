@@ -20,10 +20,11 @@ from triptych.core.layers import GELU
 from triptych.core.models.encoder_only import EncoderOnly
 from triptych.core.transformer import TransformerConfig
 from triptych.files.drawing import COLOURS, new_figure
+from triptych.tools import explain
 from triptych.tools.explain.figure import figure
 from triptych.training.engine.devices import scoring
 
-WEIGHTS = Path(__file__).parents[1] / "relation_heads.safetensors"
+WEIGHTS = Path(explain.__path__[0]) / "relation_heads.safetensors"
 RELATIONS = ("who", "did what", "to whom", "it")
 N_LAYERS, N_HEADS, WIDTH = 6, 8, 64
 LENGTH = 24

@@ -13,9 +13,10 @@ from triptych.core.heads import CategoricalHead
 from triptych.domains.image.inference import attention_blocks
 from triptych.domains.pictures.render import BLOCK_LINES, Blocks, hide, in_colour, outline, to_bytes
 from triptych.files.drawing import BLUE, RED, new_figure
-from triptych.tools.explain.drawing import animation
 from triptych.tools.explain.figure import figure
 from triptych.training.engine.devices import device_of, scoring
+
+from ._drawing import animation
 
 LABEL = 3
 """Example class."""

@@ -1,1 +1,0 @@
-"""The figures of `triptych explain`, one function each."""
