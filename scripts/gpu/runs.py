@@ -17,10 +17,11 @@ from tempfile import TemporaryDirectory
 import torch
 
 from gpu.setting import Row, Setting, difference
+from gpu.training import DATA
 from triptych.tools import recipes
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
-IMAGES = ("--data.source", '{"class_path": "CopiedRows", "init_args": {"height": 8, "width": 8}}')
+IMAGES = ("--data.source", "MNIST", "--data.bits", "3")
 SMALL = ("--model.transformer.n_layers", "2", "--model.transformer.d_model", "64",
          "--model.transformer.n_heads", "2")  # fmt: skip
 """Heads of 32 features, which FlexAttention computes."""
@@ -80,7 +81,8 @@ class Workplace:
             for name in ("train.en.gz", "val.en.gz", "test_2016_flickr.en.gz"):
                 with gzip.open(Path(folder, name), "wt", encoding="utf-8") as file:
                     file.write("\n".join(lines))
-            recipes.make("reversed", ["--out", f"{folder}/reversed"])
+            for name in {*DATA.values()}:
+                recipes.make(name, ["--out", f"{folder}/{name}"])
             yield cls(setting, Path(folder))
 
     def command(self, *words: object) -> str:
@@ -100,18 +102,14 @@ class Workplace:
     def train(self, name: str, system: System, steps: int, *words: object) -> Path:
         """Train a system and return its last checkpoint."""
         domain = system.config.partition("/")[0]
-        data = ()
-        if domain == "language":
-            data = ("--data.source.init_args.directory", self.folder)
-        if domain == "translation":
-            data = ("--data.source.init_args.directory", self.folder / "reversed")
+        data = ("--data.source.init_args.directory", self.folder / DATA.get(domain, ""))
         length = ("--trainer.max_steps", steps, "--trainer.val_check_interval", steps)
         device = ("--trainer.accelerator", "gpu" if self.setting.on_cuda else "cpu")
         with self.setting.strict():
             self.command(
-                "train", domain, "--config", CONFIGS / f"{system.config}.yaml", *data, *device,
+                "train", domain, "--config", CONFIGS / f"{system.config}.yaml", *device,
                 "--run.directory", self.folder, "--run.name", name, "--run.wandb", "off",
-                "--trainer.log_every_n_steps", 1, *length, *system.words, *words,
+                "--trainer.log_every_n_steps", 1, *length, *system.words, *data, *words,
             )  # fmt: skip
         return self.folder / name / "checkpoints" / "last.ckpt"
 

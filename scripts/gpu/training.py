@@ -21,6 +21,8 @@ SYNTHETIC = {
     "translation": "translation/reversed.yaml",
 }
 """A configuration of each domain whose data are computed."""
+DATA = {"image": "rows", "gan": "rows", "music": "motifs", "translation": "reversed"}
+"""Recipe of these data."""
 
 
 @dataclass
@@ -45,8 +47,8 @@ class Loop:
         settings.pop("trainer", None)
         domain = find_domain(config.partition("/")[0])
         with TemporaryDirectory() as folder:
-            if config == SYNTHETIC["translation"]:
-                recipes.make("reversed", ["--out", f"{folder}/data"])
+            if config in SYNTHETIC.values():
+                recipes.make(DATA[domain.name], ["--out", f"{folder}/data"])
                 settings["data"]["source"]["init_args"]["directory"] = f"{folder}/data"
             task, loader, _ = domain.prepare(from_plain(domain.config_class(), settings))
         return cls(setting, task.to(setting.device).train(), loader)

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from triptych.domains.synthetic import uniform_draws
 from triptych.types import Checked, PositiveInt, Seed
+
+from ._draws import uniform_draws
 
 HEADER = ("source", "target")
 

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from triptych.domains.synthetic import NoisyCopy, uniform_draws
 from triptych.types import Checked, OpenUnitInterval, PositiveInt, Seed
+
+from ._draws import NoisyCopy, uniform_draws
 
 HEADER = ("source", "target")
 LETTERS = np.array(list(string.ascii_lowercase))

@@ -25,8 +25,6 @@ from triptych.tools.compare.runs import Cell, Outcome
 from triptych.tools.compare.table import as_latex, as_markdown, p_value, summarise
 
 SMALL = {
-    "data.source.init_args.train_size": 32,
-    "data.source.init_args.validation_size": 8,
     "data.batch_size": 4,
     "model.transformer.n_layers": 1,
     "model.transformer.d_model": 8,
@@ -37,7 +35,7 @@ SMALL = {
 ATTENTION = "model.transformer.attention"
 MINIMAL = {
     "domain": "image",
-    "base": "copied-rows",
+    "base": "digits",
     "settings": SMALL,
     "variants": {"plain": None, "wide": {"model.transformer.d_model": 16}},
     "seeds": [3, 5],
@@ -164,7 +162,7 @@ def test_tables_of_markdown_and_latex() -> None:
 
 
 def test_steps_of_equal_operations(tmp_path: Path) -> None:
-    batch, length, width, hidden, levels = 4, 64, 8, 12, 8
+    batch, length, width, hidden, levels = 4, 64, 8, 12, 17
     each = length * (8 * width**2 + 4 * length * width + 4 * width * hidden + 2 * width * levels)
     flops = 3 * 2 * batch * each  # forward and backward pass of both batches of an update
     more = {**SMALL, "trainer.accumulate_grad_batches": 2}
@@ -204,7 +202,7 @@ def test_equal_minutes_are_given_to_each_training(tmp_path: Path) -> None:
         ({"settings": {"run.seed": 3}}, ["run.seed is set by the comparison"]),
         ({"variants": {"a": {"trainer.max_steps": 3}}}, ["trainer.max_steps is set"]),
         ({"domain": "imgae"}, ["'imgae'", "did you mean image?"]),
-        ({"base": "copied-row"}, ["'copied-row'", "did you mean image/copied-rows?"]),
+        ({"base": "digit"}, ["'digit'", "did you mean image/digits?"]),
         ({"variants": {"a": None, "b": {"model.transformer.d_modle": 3}}},
          ["variant b", "--model.transformer.d_model?"]),
         ({"variants": {"a": None, "b": {"model.transformer.n_heads": 3}}}, ["variant b", "8", "3"]),
@@ -268,7 +266,7 @@ def test_a_comparison_and_its_second_call(cli, trainer: Path, tmp_path: Path) ->
     assert trainer.read_text().split() == ["wide/4"]
     for changed, says in (
         ({"budget": {"steps": 8}}, "another budget"),
-        ({"base": "digits"}, "another base"),
+        ({"base": "digits-super-resolution"}, "another base"),
         ({"variants": {"plain": {"model.transformer.d_model": 24}}}, "plain has other settings"),
     ):
         written(tmp_path, **changed)

@@ -343,7 +343,7 @@ def test_patterns_match_whole_components() -> None:
 def test_an_adapter_decodes_with_the_cache_as_the_merged_model_does() -> None:
     """Steps with the cache give the full pass, and training mode the same function."""
     plain = {
-        "data": {"source": "CopiedMotifs"},
+        "data": {"source": {"class_path": "JSBChorales", "init_args": {"directory": "none"}}},
         "model": {"transformer": {"n_layers": 2, "d_model": 16, "n_heads": 2, "dropout": 0.0}},
         "run": {"finetune": {"lora_rank": 3}},
     }

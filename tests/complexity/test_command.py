@@ -19,7 +19,7 @@ from triptych.core.universal import Universal
 from triptych.tools.complexity.measure import model_cost, own_layers, width_and_heads
 from triptych.training.engine.speed import training_flops
 
-CONFIG = "configs/image/copied-rows.yaml"
+CONFIG = "configs/image/digits.yaml"
 SMALL = ["--model.transformer.n_layers", "1"]
 
 

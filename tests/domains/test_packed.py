@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import noisy_sources  # noqa: F401  # named by the settings below
 import pytest
 import torch
 from torch import Tensor
@@ -18,11 +19,11 @@ from triptych.training.loading.packed import DESCRIPTION, PackWriter
 SMALL = {"transformer": {"n_layers": 1, "d_model": 8, "n_heads": 1}}
 DATA: dict[str, dict[str, Any]] = {
     "image": {
-        "source": {"class_path": "triptych.domains.pictures.sources.CopiedRows", "init_args": {}},
+        "source": {"class_path": "noisy_sources.CopiedRows", "init_args": {}},
     },
     "music": {
         "source": {
-            "class_path": "triptych.domains.music.sources.chorales.CopiedMotifs",
+            "class_path": "noisy_sources.CopiedMotifs",
             "init_args": {},
         },
     },

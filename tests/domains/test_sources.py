@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from dataclass_rules import changeable_dataclasses, positional_options
+from noisy_sources import CopiedMotifs, CopiedRows, NoisyCopy, uniform_draws
 
-from triptych.domains.music.sources.chorales import CopiedMotifs
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
-from triptych.domains.pictures.sources import CopiedRows
-from triptych.domains.synthetic import NoisyCopy, SyntheticSource, known_entropy, uniform_draws
 
 
 def test_every_outcome_of_a_copy_has_its_probability() -> None:
@@ -73,19 +71,6 @@ def test_splits_are_the_same_every_time_and_differ(source: Any, items: Any) -> N
     assert items(more, "train")[:300] == found["train"]
     assert items(more, "test") == found["test"]
     assert items(replace(source, seed=1), "test") != found["test"]
-
-
-class Coin(SyntheticSource):
-    def entropy(self) -> float:
-        return 1.0
-
-    def nll(self, split: str, limit: int | None = None) -> float:
-        return (limit or 8) * math.log(2)
-
-
-def test_the_entropy_of_synthetic_sources_alone_is_known() -> None:
-    assert known_entropy(object()) == {}
-    assert known_entropy(Coin()) == {"source_entropy": 1.0}
 
 
 def test_values_of_this_package_cannot_be_changed() -> None:

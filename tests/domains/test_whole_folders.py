@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pretty_midi
 import pytest
+from noisy_sources import CopiedMotifs
 from pretty import pretty, write_midi
 from random_head import with_random_head
 from starter_data import write_images
@@ -23,7 +24,7 @@ from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.model import ModelConfig as ImageModelConfig
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.sources.base import Piece, PieceSource
-from triptych.domains.music.sources.chorales import CopiedMotifs, JSBChorales
+from triptych.domains.music.sources.chorales import JSBChorales
 from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.music.sources.music21 import Music21Chorales
 from triptych.domains.music.tokenizers.base import MusicTokenizer

@@ -17,7 +17,7 @@ from triptych.domains import find_domain
 from triptych.training.engine import module
 from triptych.training.run import checks
 
-CONFIG = Path(__file__).resolve().parents[2] / "configs" / "image" / "copied-rows.yaml"
+CONFIG = Path(__file__).resolve().parents[2] / "configs" / "image" / "digits.yaml"
 
 
 def test_the_norm_of_the_gradients_before_clipping_is_logged(tmp_path: Path) -> None:

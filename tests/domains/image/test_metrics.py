@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 from dataclass_rules import changeable_dataclasses, names_of_many_defaults, positional_options
+from noisy_sources import CopiedRows
 from tiny_image import tiny_image
 
 from triptych.domains.image.metrics import histogram_bits_per_dim
-from triptych.domains.pictures.sources import CopiedRows
 
 
 def test_histogram_by_hand() -> None:

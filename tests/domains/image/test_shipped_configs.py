@@ -26,7 +26,7 @@ SHAPES = {
     "mnist-super-resolution": (28, 28, 1),
     "folder": (32, 32, 3),
 }
-LEVELS = {"digits": 17, "digits-super-resolution": 17, "copied-rows": 8}
+LEVELS = {"digits": 17, "digits-super-resolution": 17}
 
 
 def plain(path: Path) -> dict[str, Any]:

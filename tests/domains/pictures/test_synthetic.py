@@ -1,4 +1,4 @@
-"""Synthetic images with known entropy: by enumeration, in the samples, and in `evaluate`."""
+"""Images of known entropy: by enumeration, in the draws, and scored by a model that knows them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 
 import pytest
 import torch
+from noisy_sources import CopiedRows
 from random_head import with_random_head
 from torch import Tensor, nn
 
@@ -16,7 +17,6 @@ from triptych.domains.image.config import Config
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.model import ModelConfig
 from triptych.domains.pictures.config import DataConfig
-from triptych.domains.pictures.sources import CopiedRows
 from triptych.errors import UserError
 
 TINY = CopiedRows(
@@ -101,14 +101,8 @@ def test_a_perfect_model_scores_what_the_law_scores(model: ImageModel) -> None:
         n_dims = TINY.load("test").pixels[:limit].numel()
         expected = law_nats("test", limit) / n_dims / math.log(2)
         assert found.metrics["bits_per_dim"] == pytest.approx(expected, rel=1e-6)
-        assert found.details["source_entropy"] == TINY.entropy()
 
 
 def test_other_levels_are_refused_as_they_have_another_law() -> None:
     with pytest.raises(UserError, match="256 levels"):
         DataConfig(source=TINY, bits=2).read("test")
-
-
-def test_an_impossible_number_of_levels_is_refused() -> None:
-    with pytest.raises(ValueError, match="from 2 to 128"):
-        CopiedRows(levels=1)

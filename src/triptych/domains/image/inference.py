@@ -34,7 +34,6 @@ from triptych.domains.pictures.config import DataConfig, read_to_score
 from triptych.domains.pictures.data import ImageDataset, labels_of, leaks
 from triptych.domains.pictures.options import GRID
 from triptych.domains.pictures.render import Blocks
-from triptych.domains.synthetic import known_entropy
 from triptych.errors import UserError
 from triptych.files.progress import display
 from triptych.files.results import OutputFolder
@@ -217,7 +216,6 @@ class ImageModel(ImageScores, TrainedModel):
             "histogram_bits_per_dim": None
             if train is None or request.split == ALL
             else histogram_bits_per_dim(train.pixels, images.pixels, images.levels),
-            **known_entropy(settings.source),
             **(leak[0].details() if leak else {}),
         }
         return Evaluation(

@@ -35,7 +35,6 @@ from triptych.domains.music.statistics import (
     piece_statistics,
 )
 from triptych.domains.music.tokenizers.base import MusicTokenizer
-from triptych.domains.synthetic import known_entropy
 from triptych.errors import UserError
 from triptych.files.progress import display
 from triptych.files.splits import ALL, source_to_score
@@ -150,7 +149,6 @@ class MusicEvaluation(MusicScores, TrainedModel):
                 "positions_per_bucket": request.bucket,
                 "buckets": mean_by_position(nats, tokens, edges),
             },
-            **known_entropy(source),
         }
         return Evaluation(self.domain, request.split, metrics, len(pieces), details)
 

@@ -42,7 +42,7 @@ class DataConfig(Checked):
     """Source, levels and batch sizes of the images."""
 
     source: ImageSource = field(default_factory=Digits)
-    """Source of the images: Digits, MNIST, CIFAR10, ImageFolder or CopiedRows."""
+    """Source of the images: Digits, MNIST, CIFAR10 or ImageFolder."""
     packed: str | None = None
     """Folder that `triptych pack image` has written, from which training and validation images are
     read in place of the source, with the bits of the pack; null for none."""

@@ -1,4 +1,4 @@
-"""Sources of images: digits of scikit-learn, MNIST, CIFAR-10 and rows of known entropy.
+"""Sources of images: digits of scikit-learn, MNIST and CIFAR-10.
 
 Every source returns the integers of its files; nothing between file and loss is a float. A source
 of your own is a frozen dataclass that inherits from `ImageSource`, named in the YAML by its class
@@ -6,7 +6,6 @@ path.
 """
 
 import io
-import math
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -20,11 +19,10 @@ import torch
 from numpy.typing import NDArray
 
 from triptych.domains.pictures.data import SPLITS, ImageDataset, concatenate, split_by_seed
-from triptych.domains.synthetic import NoisyCopy, SyntheticSource, uniform_draws
 from triptych.errors import UserError, library
 from triptych.files.lines import SUFFIXES, read_content
 from triptych.files.splits import ALL
-from triptych.types import Checked, OpenUnitInterval, PositiveInt, Seed
+from triptych.types import Checked, Seed
 
 Pixels = NDArray[np.uint8]
 DIGITS = tuple("0123456789")
@@ -232,46 +230,3 @@ def read_cifar_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         rows = batch[b"data"].astype(np.uint8, casting="safe")  # an error for any other type
         planes = rows.reshape(-1, 3, 32, 32)  # [N, C, H, W]
         return planes.transpose(0, 2, 3, 1), np.array(batch[b"labels"], dtype=np.int64)
-
-
-@dataclass(frozen=True)
-class CopiedRows(ImageSource, SyntheticSource):
-    """Grey images with a random first row, in which every other row is a noisy copy of the last.
-
-    The pixels of the first row are uniform over the levels; every other pixel is a `NoisyCopy` of
-    the one above it, with h nats. With width W, height H and K levels, the entropy of an image is
-    W ln K + (H - 1) W h nats.
-    """
-
-    height: PositiveInt = 8
-    """Height of an image, in pixels."""
-    width: PositiveInt = 8
-    """Width of an image, in pixels."""
-    levels: int = 8
-    """Number of grey levels, 2 to 128."""
-    change: OpenUnitInterval = 0.05
-    """Probability that a pixel differs from the one above it, between 0 and 1."""
-    train_size: PositiveInt = 20_000
-    """Number of training images."""
-    validation_size: PositiveInt = 1_000
-    """Number of validation images."""
-    test_size: PositiveInt = 2_000
-    """Number of test images."""
-    seed: Seed = 0
-    """Seed of the random numbers; each split has its own."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        # Images of 256 levels may be shifted to fewer bits by data.bits, which changes the entropy.
-        if not 2 <= self.levels <= 128:
-            raise ValueError(f"levels must be from 2 to 128, got {self.levels}")
-
-    def load(self, split: str) -> ImageDataset:
-        count = getattr(self, f"{split}_size")
-        drawn = uniform_draws(self.seed, split, (count, self.height, self.width))
-        pixels = NoisyCopy(self.levels, self.change).chain(drawn).astype(np.uint8)  # [N, H, W]
-        return ImageDataset(torch.from_numpy(pixels).unsqueeze(-1), None, self.levels)
-
-    def entropy(self) -> float:
-        """Return the entropy of the source, in bits per sub-pixel."""
-        return NoisyCopy(self.levels, self.change).chain_entropy(self.height) / math.log(2)

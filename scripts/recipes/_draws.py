@@ -1,10 +1,10 @@
-"""Synthetic data of known entropy, for the domains that have such a source."""
+"""Draws of recipes whose data have a known entropy."""
+
+from __future__ import annotations
 
 import math
 import random
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,22 +12,6 @@ from numpy.typing import NDArray
 from triptych.types import Checked, IntAboveOne, OpenUnitInterval
 
 Numbers = NDArray[np.int64]
-
-
-class SyntheticSource(ABC):
-    """Source that draws its data from a known distribution.
-
-    No model has a lower expected score than the entropy, unless it saw the targets.
-    """
-
-    @abstractmethod
-    def entropy(self) -> float:
-        """Return the entropy of the distribution in the unit of `evaluate`."""
-
-
-def known_entropy(source: object) -> dict[str, Any]:
-    """Return {"source_entropy": value} for a synthetic source, {} for any other."""
-    return {"source_entropy": source.entropy()} if isinstance(source, SyntheticSource) else {}
 
 
 @dataclass(frozen=True)
