@@ -43,6 +43,8 @@ TRAININGS = {
     "music": ("chorales-demo", 2.5),
 }
 """Domain -> name of its config and its share of the training time."""
+RECIPES = {"translation": "numbers", "music": "bach"}
+"""Domain -> recipe of its data."""
 SUPER_RESOLUTION = ("digits-super-resolution", 0.7)
 """Config of the fourth training and its share of the time."""
 LEAST_SECONDS = 90.0
@@ -146,10 +148,10 @@ class Demo:
         name = name or domain
         path = ROOT / "configs" / domain / f"{config}.yaml"
         data: list[str] = []
-        if domain == "translation":
-            numbers = str(self.out / "numbers")
-            run("data", "make", "numbers", "--out", numbers)
-            data = ["--data.source.init_args.directory", numbers]
+        if domain in RECIPES:
+            folder = str(self.out / RECIPES[domain])
+            run("data", "make", RECIPES[domain], "--out", folder)
+            data = ["--data.source.init_args.directory", folder]
         run(
             *("train", domain, "--config", str(path), "--run.directory", str(self.out), *data),
             *("--run.name", name, "--run.wandb", "off", "--minutes", f"{seconds / 60:.4f}"),

@@ -85,7 +85,7 @@ def test_the_text_of_a_file_is_printed(cli, refused) -> None:
     [
         ("image", "mnist", ["triptych data fetch mnist", "digits"]),
         ("image", "folder", ["--data.source.directory", "digits"]),
-        ("music", "jsb", ["triptych data fetch jsb-chorales", "chorales-demo"]),
+        ("music", "jsb", ["triptych data fetch jsb-chorales"]),
         ("music", "maestro-small", ["triptych data fetch maestro`"]),
         ("translation", "multi30k-en-de", ["triptych data fetch multi30k"]),
         ("language", "lm-multi30k", ["train.en.gz does not exist", "data fetch multi30k"]),

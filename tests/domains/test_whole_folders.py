@@ -26,7 +26,6 @@ from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.sources.chorales import JSBChorales
 from triptych.domains.music.sources.midi_folder import MidiFolder
-from triptych.domains.music.sources.music21 import Music21Chorales
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
@@ -129,7 +128,7 @@ def test_a_model_of_chorales_scores_a_folder_of_midi_files(tmp_path: Path) -> No
     grids = [piece.content for piece in Scales().load("test", tokenizer)]
     for number, grid in enumerate(grids):
         write_midi(pretty(tokenizer.to_score(tokenizer.encode(grid))), tmp_path / f"{number}.mid")
-    for own in (JSBChorales(directory="elsewhere"), Music21Chorales(), CopiedMotifs()):
+    for own in (JSBChorales(directory="elsewhere"), CopiedMotifs()):
         scored = music_model(own).evaluate("all", data=tmp_path)
         assert scored.count == len(grids)
         assert scored.details["tokens"] == 80 * len(grids)

@@ -11,10 +11,8 @@ from triptych.core.attention.pitch_time import PitchTime
 from triptych.domains.music.midi import parse_midi
 from triptych.domains.music.notes import SILENT
 from triptych.domains.music.sources.chorales import JSBChorales
-from triptych.domains.music.sources.music21 import Music21Chorales, in_another_edition
 from triptych.domains.music.tokenizers.attacks import AttackTokenizer, HeldNotes
 from triptych.domains.music.tokenizers.chorales import VOICES, ChoraleTokenizer
-from triptych.domains.music.tokenizers.events import EventTokenizer
 
 TOKENIZER = AttackTokenizer()
 TIES = [
@@ -96,23 +94,8 @@ def test_attention_reads_the_pitch_of_a_held_note():
 
 
 def test_grids_without_attacks_are_refused():
-    Music21Chorales().check(TOKENIZER)
     with pytest.raises(ValueError, match="grids of four voices"):
         JSBChorales("x").check(TOKENIZER)
-    with pytest.raises(ValueError, match="grids of four voices"):
-        Music21Chorales().check(EventTokenizer())
-
-
-def test_another_edition_is_found_in_any_key_and_another_harmonisation_is_not():
-    random = np.random.default_rng(0)
-    first, second = (random.integers(50, 70, (80, 4)) for _ in range(2))
-    edition = first + 3
-    edition[[5, 40], 1:] = 60
-    repeated = np.concatenate([edition, edition[:30]])
-    harmonised = second.copy()
-    harmonised[:, 0] = first[:, 0]
-    found = in_another_edition([edition, repeated, harmonised, second], [first])
-    assert found == [True, True, False, False]
 
 
 def test_the_model_without_attacks_reads_the_same_files_as_before():

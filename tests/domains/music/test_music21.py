@@ -1,3 +1,5 @@
+"""The recipes of scores in music21, and what they read."""
+
 import gzip
 import importlib.util
 import json
@@ -9,21 +11,21 @@ import pytest
 
 from triptych.domains.music.musicxml import parse_musicxml
 from triptych.domains.music.notes import SILENT
-from triptych.domains.music.sources import music21
 from triptych.domains.music.sources.base import SPLITS
-from triptych.domains.music.sources.music21 import (
-    PHRASE,
-    Music21Ensembles,
-    all_ensembles,
-    corpus_files,
-    line_runs,
-    read_chorale,
-    read_ensemble,
-)
+from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.music.tokenizers.attacks import AttackTokenizer
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.remi import RemiTokenizer
 from triptych.errors import UserError
+from triptych.tools import recipes
+
+bach, quartets = recipes.load("bach"), recipes.load("quartets")
+read_chorale, read_ensemble, corpus_files = (
+    bach.read_chorale,
+    quartets.read_ensemble,
+    bach.corpus_files,
+)
+line_runs, PHRASE = bach.line_runs, bach.PHRASE
 
 STRINGS = ("violin", "violin", "viola", "cello")
 needs_music21 = pytest.mark.skipif(
@@ -126,20 +128,49 @@ def test_pieces_of_the_held_out_jsb_splits_are_left_out_once(tmp_path, monkeypat
     random = np.random.default_rng(0)
     grids = [random.integers(50, 70, (60, 4)) for _ in range(4)]
     struck = np.ones((60, 4), dtype=bool)
-    chorales = [music21.Chorale(f"b{n}", grid, struck) for n, grid in enumerate(grids)]
-    monkeypatch.setattr(music21, "_all_chorales", lambda: (chorales, [0, 1, 2, 3]))
+    chorales = [bach.Chorale(f"b{n}", grid, struck) for n, grid in enumerate(grids)]
+    monkeypatch.setattr(bach, "corpus_files", lambda composer: [])
+    monkeypatch.setattr(bach, "read_all", lambda read, files: chorales)
     splits = {"train": [grids[0]], "valid": [grids[1] + 2], "test": [grids[2] - 1]}
     with gzip.open(tmp_path / "Jsb16thSeparated.json.gz", "wt") as file:
         json.dump({name: [grid.tolist() for grid in part] for name, part in splits.items()}, file)
-    shares = {"validation_share": 0.3, "test_share": 0.3}
-    source = music21.Music21Chorales(leave_out=str(tmp_path), **shares)
-    names = [piece.name for piece in source.load("all", AttackTokenizer())]
-    assert sorted(names) == ["b0", "b3"]
+    files = dict(bach.main(bach.Options(leave_out=str(tmp_path))))
+    assert [*files] == ["b0.mid", "b3.mid", "splits.csv"]
     assert len(caplog.messages) == 1
     assert all(text in caplog.text for text in ("2 of 4", "b1, b2"))
-    assert len(music21.Music21Chorales(**shares).load("all", AttackTokenizer())) == 4
+    assert len(dict(bach.main(bach.Options()))) == 5
     with pytest.raises(UserError, match="does not exist"):
-        music21.Music21Chorales(leave_out=str(tmp_path / "no")).load("train", AttackTokenizer())
+        list(bach.main(bach.Options(leave_out=str(tmp_path / "no"))))
+
+
+def tune(seed, steps=200):
+    line = 60 + np.random.default_rng(seed).integers(-3, 4, steps // 4).cumsum() % 14
+    return np.stack([line.repeat(4), *[np.full(steps, 50)] * 3], axis=1)
+
+
+def test_copies_and_other_settings_of_a_tune_are_one_group():
+    first, second = tune(0), tune(1)
+    transposed = np.where(first == SILENT, SILENT, first + 3)
+    other_setting = first.copy()
+    other_setting[:, 1:] = 47
+    part = first[40:160]
+    assert bach.find_tunes([first, second, transposed, other_setting, part]) == [0, 1, 0, 0, 0]
+
+
+def test_two_tunes_are_two_groups():
+    assert bach.find_tunes([tune(seed) for seed in range(30)]) == list(range(30))
+
+
+def test_another_edition_is_found_in_any_key_and_another_harmonisation_is_not():
+    random = np.random.default_rng(0)
+    first, second = (random.integers(50, 70, (80, 4)) for _ in range(2))
+    edition = first + 3
+    edition[[5, 40], 1:] = 60
+    repeated = np.concatenate([edition, edition[:30]])
+    harmonised = second.copy()
+    harmonised[:, 0] = first[:, 0]
+    found = bach.in_another_edition([edition, repeated, harmonised, second], [first])
+    assert found == [True, True, False, False]
 
 
 def test_a_melody_has_a_run_from_each_interval_on():
@@ -227,18 +258,27 @@ def test_the_settings_of_a_tune_are_in_one_split(tmp_path, monkeypatch, share):
     for number, tune in enumerate([tunes[0], *tunes]):
         line = attributes(4, lower if number == 1 else "") + tune
         write(tmp_path / f"b{number}.mxl", [line])
-    monkeypatch.setattr(music21, "corpus_files", lambda composer: sorted(tmp_path.iterdir()))
-    music21._all_chorales.cache_clear()
-    source = music21.Music21Chorales(validation_share=share, test_share=0.0)
-    try:
-        found = {s: [p.name for p in source.load(s, ChoraleTokenizer())] for s in SPLITS}
-    finally:
-        music21._all_chorales.cache_clear()
-    assert sorted(name for names in found.values() for name in names) == [f"b{n}" for n in range(5)]
-    assert found["test"] == []
-    for name, of in (("b0", "b0"), ("b1", "b0"), ("b2", "b2"), ("b3", "b3"), ("b4", "b4")):
-        assert name in found[source.split_of(of.encode())]
-    assert bool(found["validation"]) == (share > 0)
+    monkeypatch.setattr(bach, "corpus_files", lambda composer: sorted(tmp_path.iterdir()))
+    options = bach.Options(validation_share=share, test_share=0.0)
+    _, *rows = dict(bach.main(options))["splits.csv"]
+    found = dict(row.split(",") for row in rows)
+    assert found == {f"b{n}.mid": options.split_of(f"b{n * (n > 1)}") for n in range(5)}
+    assert ("validation" in found.values()) == (share > 0)
+    assert "test" not in found.values()
+
+
+def test_pieces_come_back_from_their_files(tmp_path, monkeypatch):
+    """Repeated and held notes, a voice that rests at first, and a rest of all at the end."""
+    notes = note("C", 5, 2) + note("C", 5, 2) + note("C", 5, 1) + note("D", 5, 1) + rest(2)
+    path = write(tmp_path / "b.mxl", [attributes() + rest(4) + note("G", 4, 4), notes])
+    monkeypatch.setattr(bach, "corpus_files", lambda composer: [path])
+    recipes.make("bach", ["--out", str(tmp_path / "bach"), "--validation_share", "0"])
+    chorale, tokenizer = read_chorale(path), AttackTokenizer()
+    expected = tokenizer.content_of(chorale.grid, chorale.struck)
+    for split in SPLITS:
+        if bach.Options(validation_share=0.0).split_of("b") == split:
+            (piece,) = MidiFolder(str(tmp_path / "bach")).load(split, tokenizer)
+            assert np.array_equal(piece.content, expected)
 
 
 @pytest.mark.parametrize("parts", [1, 3, 5])
@@ -305,7 +345,7 @@ def test_parts_are_known_by_their_names(tmp_path):
 def test_every_score_of_the_corpus_comes_back(instrument_roundtrip):
     """All notes, and most of them at their time: triplets and 32nds together fit no grid."""
     tokenizer, shifts = RemiTokenizer(STRINGS), []
-    for score in all_ensembles():
+    for score in quartets.all_ensembles():
         trip = instrument_roundtrip.round_trip(tokenizer, score)
         assert len(trip.shifts) == trip.before == trip.after, score.name
         assert max(trip.shifts) < 0.1, score.name
@@ -316,18 +356,35 @@ def test_every_score_of_the_corpus_comes_back(instrument_roundtrip):
 @pytest.mark.slow
 @needs_music21
 def test_works_are_split_whole():
-    source = Music21Ensembles(validation_share=0.2, test_share=0.2)
-    tokenizer = RemiTokenizer(STRINGS)
-    works = [
-        {
-            piece.name.rpartition("/")[0]
-            for piece in source.load(split, tokenizer)
-            if piece.name.count("/") > 1
-        }
-        for split in ("train", "validation", "test")
-    ]
-    assert not works[0] & works[1]
-    assert not works[0] & works[2]
-    assert (
-        sum(len(source.load(split, tokenizer)) for split in ("train", "validation", "test")) == 52
-    )
+    options = quartets.Options(validation_share=0.2, test_share=0.2)
+    _, *rows = dict(quartets.main(options))["splits.csv"]
+    assert len(rows) == 52
+    split_of = {}
+    for row in rows:
+        name, split = row.split(",")
+        work = "/".join(name.removesuffix(".mid").split("/")[:2])
+        assert split_of.setdefault(work, split) == split
+    assert {*split_of.values()} == {*SPLITS}
+
+
+@pytest.mark.slow
+@needs_music21
+def test_chorales_are_split_by_tune(tmp_path):
+    recipes.make("bach", ["--out", str(tmp_path / "bach")])
+    source = MidiFolder(str(tmp_path / "bach"))
+    pieces = {split: source.load(split, ChoraleTokenizer()) for split in SPLITS}
+    assert sum(len(p) for p in pieces.values()) == 364
+    assert len({piece.name for p in pieces.values() for piece in p}) == 364
+    assert all(len(pieces[split]) >= 20 for split in SPLITS)
+    for split in SPLITS:
+        assert [p.name for p in pieces[split]] == sorted(p.name for p in pieces[split])
+    runs = {split: [bach.line_runs(p.content[:, 0]) for p in pieces[split]] for split in SPLITS}
+    for held_out in ("validation", "test"):
+        for tune_held_out in runs[held_out]:
+            for tune_seen in runs["train"]:
+                shared = len(tune_held_out & tune_seen)
+                assert shared < bach.MIN_SHARED * min(len(tune_held_out), len(tune_seen))
+    # Two copies that music21 carries, note for note.
+    where = {piece.name: split for split in SPLITS for piece in pieces[split]}
+    assert where["bwv197.7-a.mid"] == where["bwv398.mid"]
+    assert where["bwv18.5-lz.mid"] == where["bwv18.5-w.mid"]

@@ -1,25 +1,16 @@
-import importlib.util
 import io
 import logging
 import random
 import tarfile
 import zipfile
 
-import numpy as np
 import pytest
 from pretty import midi_bytes
 
 from triptych.domains.music.midi import MAX_BYTES
-from triptych.domains.music.notes import SILENT
 from triptych.domains.music.sources.base import SPLITS
 from triptych.domains.music.sources.chorales import JSBChorales
 from triptych.domains.music.sources.midi_folder import MidiFolder, stored_files
-from triptych.domains.music.sources.music21 import (
-    MIN_SHARED,
-    Music21Chorales,
-    find_tunes,
-    line_runs,
-)
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.errors import UserError
@@ -228,9 +219,8 @@ def test_missing_and_empty_folders_are_told(tmp_path):
 
 
 def test_shares_that_leave_nothing_to_train_on_are_refused():
-    for make in (Music21Chorales, lambda **shares: MidiFolder("x", **shares)):
-        with pytest.raises(ValueError, match=r"_share (is|must be)"):
-            make(validation_share=0.5, test_share=0.5)
+    with pytest.raises(ValueError, match=r"_share (is|must be)"):
+        MidiFolder("x", validation_share=0.5, test_share=0.5)
 
 
 def test_oversized_files_are_cut_before_they_fill_the_memory(tmp_path):
@@ -249,46 +239,6 @@ def test_links_in_an_archive_are_not_followed(tmp_path):
 
 
 # Chorales
-
-
-def tune(seed, steps=200):
-    line = 60 + np.random.default_rng(seed).integers(-3, 4, steps // 4).cumsum() % 14
-    return np.stack([line.repeat(4), *[np.full(steps, 50)] * 3], axis=1)
-
-
-def test_copies_and_other_settings_of_a_tune_are_one_group():
-    first, second = tune(0), tune(1)
-    transposed = np.where(first == SILENT, SILENT, first + 3)
-    other_setting = first.copy()
-    other_setting[:, 1:] = 47
-    part = first[40:160]
-    assert find_tunes([first, second, transposed, other_setting, part]) == [0, 1, 0, 0, 0]
-
-
-def test_two_tunes_are_two_groups():
-    assert find_tunes([tune(seed) for seed in range(30)]) == list(range(30))
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("music21") is None, reason="music21 is missing")
-def test_music21_chorales_are_split_by_tune():
-    source = Music21Chorales()
-    pieces = {split: source.load(split, CHORALES) for split in SPLITS}
-    assert sum(len(p) for p in pieces.values()) == 364
-    assert len({piece.name for p in pieces.values() for piece in p}) == 364
-    assert all(len(pieces[split]) >= 20 for split in SPLITS)
-    for split in SPLITS:
-        assert [p.name for p in pieces[split]] == sorted(p.name for p in pieces[split])
-    runs = {split: [line_runs(p.content[:, 0]) for p in pieces[split]] for split in SPLITS}
-    for held_out in ("validation", "test"):
-        for tune_held_out in runs[held_out]:
-            for tune_seen in runs["train"]:
-                shared = len(tune_held_out & tune_seen)
-                assert shared < MIN_SHARED * min(len(tune_held_out), len(tune_seen))
-    # Two copies that music21 carries, note for note.
-    where = {piece.name: split for split in SPLITS for piece in pieces[split]}
-    assert where["bwv197.7-a"] == where["bwv398"]
-    assert where["bwv18.5-lz"] == where["bwv18.5-w"]
 
 
 def test_the_jsb_split_is_the_public_one(shared_data):

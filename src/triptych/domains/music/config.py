@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from triptych.domains.music.model import ModelConfig, MusicSettings
 from triptych.domains.music.notes import Ids
 from triptych.domains.music.sources.base import PieceSource
-from triptych.domains.music.sources.music21 import Music21Chorales
+from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.training.run.settings import RunSettings
 from triptych.types import Checked, FractionBelowOne, NonNegativeInt, PositiveFloat, PositiveInt
 
@@ -45,8 +45,8 @@ class Augmentation(Checked):
 class DataConfig(Checked):
     """Source of the pieces, their variation, and the windows."""
 
-    source: PieceSource = field(default_factory=Music21Chorales)
-    """Source of the pieces, such as Music21Chorales, JSBChorales or MidiFolder."""
+    source: PieceSource = field(default_factory=lambda: MidiFolder("data/bach"))
+    """Source of the pieces, such as MidiFolder or JSBChorales."""
     packed: str | None = None
     """Folder that `triptych pack music` has written, from which training and validation pieces are
     read in place of the source; null for none."""

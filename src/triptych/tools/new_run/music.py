@@ -45,7 +45,7 @@ TOKENS_PER_QUARTER = N_VOICES * STEPS_PER_QUARTER
 LONGEST_WINDOW = {PIANO: 2048, BAND: 1024, CHORALES: 512}
 SHORTEST_WINDOW = 256
 ORDER = ("test", "validation")
-"""Of the held-out splits in `HashedSource`."""
+"""Of the held-out splits in `MidiFolder`."""
 MOST_DIVIDED = 0.02
 """Share of the steps in which a voice may sing more than one note."""
 

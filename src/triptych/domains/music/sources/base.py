@@ -3,14 +3,14 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.errors import UserError
-from triptych.files.splits import ALL, check_shares, split_by_hash
-from triptych.types import Checked, FractionBelowOne
+from triptych.files.splits import ALL
+from triptych.types import Checked
 
 SPLITS = ("train", "validation", "test")
 
@@ -72,22 +72,3 @@ class PieceSource(Checked, ABC):
                 "folder given in place of the model's own"
             )
         return [piece for name in splits for piece in self.stream(name, tokenizer)]
-
-
-@dataclass(frozen=True)
-class HashedSource(PieceSource):
-    """Source whose pieces are split by a hash."""
-
-    validation_share: FractionBelowOne = field(default=0.1, kw_only=True)
-    """Share of the files, works or tunes held out for validation, 0 to 1, where no csv gives the
-    split."""
-    test_share: FractionBelowOne = field(default=0.1, kw_only=True)
-    """Share of them held out for the test, 0 to 1, in the same way."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_shares(self.validation_share, self.test_share)
-
-    def split_of(self, key: bytes) -> str:
-        """Return the split of a key by its hash, equal on every machine and for any other keys."""
-        return split_by_hash(key, {"test": self.test_share, "validation": self.validation_share})

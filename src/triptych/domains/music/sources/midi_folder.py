@@ -8,7 +8,7 @@ import tarfile
 import zlib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -22,13 +22,13 @@ from triptych.domains.music.midi import (
     parse_midi,
     read_content,
 )
-from triptych.domains.music.sources.base import LOG, SPLITS, HashedSource, Piece
+from triptych.domains.music.sources.base import LOG, SPLITS, Piece, PieceSource
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.errors import UserError
 from triptych.files.folders import named, visible_files
 from triptych.files.reading import read_in_order
-from triptych.files.splits import ALL, warn_of_skipped
-from triptych.types import PositiveInt
+from triptych.files.splits import ALL, check_shares, split_by_hash, warn_of_skipped
+from triptych.types import FractionBelowOne, PositiveInt
 
 ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".zip")
 ARCHIVE_ERRORS = (
@@ -108,7 +108,7 @@ def _members(path: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[str, bytes
 
 
 @dataclass(frozen=True)
-class MidiFolder(HashedSource):
+class MidiFolder(PieceSource):
     """Folder of MIDI files; .zip and .tar.gz archives in it are read too.
 
     A .csv with the columns midi_filename and split, as MAESTRO has, decides the split; it lies next
@@ -120,8 +120,16 @@ class MidiFolder(HashedSource):
     """Folder of .mid, .midi, .kar and .rmi files at any depth, or a .zip or .tar.gz of them."""
     limit: PositiveInt | None = None
     """Largest number of files per split, the first by name; null for all."""
+    validation_share: FractionBelowOne = field(default=0.1, kw_only=True)
+    """Share of the files held out for validation, 0 to 1, where no csv gives the split."""
+    test_share: FractionBelowOne = field(default=0.1, kw_only=True)
+    """Share of the files held out for the test, 0 to 1, in the same way."""
 
     trains_baselines: ClassVar[bool] = False  # reading a folder takes minutes
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_shares(self.validation_share, self.test_share)
 
     def load(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
         return [*self.stream(ALL, tokenizer)] if split == ALL else super().load(split, tokenizer)
@@ -181,7 +189,8 @@ class MidiFolder(HashedSource):
         Why it cannot be used, as text; None for a file of another split.
         """
         data = file.read()
-        if split is not None and self.split_of(hashlib.sha256(data).digest()) != split:
+        shares = {"test": self.test_share, "validation": self.validation_share}
+        if split is not None and split_by_hash(hashlib.sha256(data).digest(), shares) != split:
             return None
         try:
             score = parse_midi(data, name=file.name)
