@@ -95,7 +95,7 @@ def _numbers(value: Any) -> Iterator[float]:
         yield value
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sampling(Checked):
     """Sampling settings; top-k and top-p filter the distribution at its temperature."""
 

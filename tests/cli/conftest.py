@@ -308,7 +308,7 @@ def checkpoints(
     music_run: Any,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, Path]:
-    """One checkpoint a domain; that of music has lost the path of this machine's data."""
+    """One checkpoint a domain; those with files have lost the path of this machine's data."""
 
     def move(content: dict[str, Any]) -> None:
         source = content["triptych"]["data"]["source"]
@@ -316,4 +316,5 @@ def checkpoints(
 
     folder = tmp_path_factory.mktemp("moved")
     music = rewritten(music_run.checkpoint, folder / "music.ckpt", move)
-    return {"image": image_checkpoint, "translation": translation_checkpoint, "music": music}
+    translation = rewritten(translation_checkpoint, folder / "translation.ckpt", move)
+    return {"image": image_checkpoint, "translation": translation, "music": music}

@@ -126,7 +126,7 @@ def test_sampling_under_rules_never_waits(config: str, options: dict[str, Any]) 
         grammar = tokenizer.grammar(2, seconds=9.0, n_prompt=0)
         rules = tokenizer.constraints(ConstraintOptions(**options))
         rules = rules if grammar is None else [grammar, *rules]
-        sampling = Sampling(0.9, top_p=0.95)
+        sampling = Sampling(temperature=0.9, top_p=0.95)
         constraint = ByPriority(rules)
         made = generate(
             task.model, SampleRequest(count=2, length=19, constraint=constraint, sampling=sampling)

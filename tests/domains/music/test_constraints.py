@@ -171,7 +171,7 @@ def test_a_draft_and_a_compiled_step_sample_the_same(monkeypatch: pytest.MonkeyP
                 prefix=torch.zeros(3, 0, dtype=torch.int64),
                 length=60,
                 constraint=rule_of(None, CHORALES, options),
-                sampling=Sampling(0.7),
+                sampling=Sampling(temperature=0.7),
                 seed=1,
                 **way,
             ),

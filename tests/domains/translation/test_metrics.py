@@ -57,4 +57,4 @@ def test_values_of_this_package_cannot_be_changed() -> None:
     assert not changeable_dataclasses("triptych.domains.translation")
     assert not positional_options("triptych.domains.translation")
     found = names_of_many_defaults("triptych.domains.translation")
-    assert found == {"directory", "source_language", "target_language", "tokenizer"}
+    assert found == {"directory", "tokenizer"}

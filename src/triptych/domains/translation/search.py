@@ -164,7 +164,9 @@ def sample_sources(
             sampled = SampleRequest(
                 count=len(keys),
                 length=max(limits),
-                sampling=Sampling(request.temperature, request.top_k, request.top_p),
+                sampling=Sampling(
+                    temperature=request.temperature, top_k=request.top_k, top_p=request.top_p
+                ),
                 generator=generator,
                 previous=torch.full((len(keys),), START, device=device),
                 condition=model.encode(source, source == PAD),
