@@ -31,7 +31,7 @@ def test_corrupt_files_are_skipped_counted_and_named(music_run) -> None:
 
 METRICS = {
     "image": {"bits_per_dim"},
-    "translation": {"nats_per_token", "bleu", "chrf", "exact_match"},
+    "translation": {"nats_per_token", "bleu", "chrf", "exact_match", "character_accuracy"},
     "music": {"nats_per_token", "nats_per_note"},
 }
 
