@@ -69,6 +69,11 @@ def test_two_points_run(path: Path, tmp_path: Path) -> None:
     short += [f"--run.directory={tmp_path}", "--trainer.limit_val_batches=1"]
     if path.stem == "translation":
         short += ["--data.validation_lines=2"]
+    if (recipe := {"music": "motifs", "translation": "reversed"}.get(path.stem)) is not None:
+        made = tmp_path / recipe
+        make = [sys.executable, "-m", "triptych", "data", "make", recipe, "--out", str(made)]
+        subprocess.run(make, env=environment, check=True, timeout=300)
+        short += [f"--data.source.init_args.directory={made}"]
     for number, arguments in enumerate([points(sweep)[0], points(sweep)[-1]]):
         subprocess.run(
             command(sweep, [*arguments, *short]),

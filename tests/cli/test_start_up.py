@@ -56,10 +56,11 @@ for words in commands:
 @pytest.mark.slow
 @pytest.mark.parametrize("domain", COMMANDS)
 def test_only_what_is_used_is_imported(
-    tmp_path: Path, checkpoints: dict[str, Path], domain: str
+    tmp_path: Path, checkpoints: dict[str, Path], translation_checkpoint: Path, domain: str
 ) -> None:
+    own = {**checkpoints, "translation": translation_checkpoint}  # evaluate reads its data
     commands = [words for words, _ in COMMANDS[domain]]
-    given = json.dumps([commands, NEVER + WHEN_USED, str(checkpoints[domain])])
+    given = json.dumps([commands, NEVER + WHEN_USED, str(own[domain])])
     done = subprocess.run(
         [sys.executable, "-c", CODE, given],
         input="eins\n", capture_output=True, text=True, cwd=tmp_path, check=False,
