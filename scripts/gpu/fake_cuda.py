@@ -214,6 +214,8 @@ def fake_cuda(*modules: nn.Module, visible_share: float = 1.0) -> Iterator[Launc
     with (
         patch.object(flex, "flex_functions", lambda: functions),
         patch.object(flex, "_compiled", lambda: functions.flex_attention),
+        # As `without_cudnn_attention` leaves it in runs and opened models.
+        patch.object(torch.backends.cuda, "cudnn_sdp_enabled", lambda: False),
         mode,
         launches,
         FusedAttention(launches),

@@ -103,6 +103,8 @@ class Workplace:
         """Train a system and return its last checkpoint."""
         domain = system.config.partition("/")[0]
         data = ("--data.source.init_args.directory", self.folder / DATA.get(domain, ""))
+        if domain == "gan":  # the digits, whose classes it needs, have no folder
+            data = ()
         length = ("--trainer.max_steps", steps, "--trainer.val_check_interval", steps)
         device = ("--trainer.accelerator", "gpu" if self.setting.on_cuda else "cpu")
         with self.setting.strict():
@@ -132,9 +134,10 @@ class Workplace:
 
 def systems(setting: Setting) -> Iterator[Row]:
     """Train each system, score it on the device and on the CPU, and use it."""
-    chosen = dict(itertools.islice(SYSTEMS.items(), 0, None, 4)) if setting.tiny else SYSTEMS
     with Workplace.of(setting) as place:
-        for number, (name, system) in enumerate(chosen.items()):
+        for number, (name, system) in enumerate(SYSTEMS.items()):
+            if "16-mixed" in system.words and not setting.on_cuda:
+                continue  # refused elsewhere
             domain, started = system.config.partition("/")[0], time.perf_counter()
             row: Row = {"case": name}
             try:

@@ -21,7 +21,7 @@ SYNTHETIC = {
     "translation": "translation/reversed.yaml",
 }
 """A configuration of each domain whose data are computed."""
-DATA = {"image": "rows", "gan": "rows", "music": "motifs", "translation": "reversed"}
+DATA = {"image": "rows", "music": "motifs", "translation": "reversed"}
 """Recipe of these data."""
 
 

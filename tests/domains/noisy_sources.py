@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +12,6 @@ import torch
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
-from triptych.domains.music.tokenizers.voices import N_VOICES
 from triptych.domains.pictures.data import ImageDataset
 from triptych.domains.pictures.sources import ImageSource
 from triptych.tools import recipes
@@ -57,38 +55,16 @@ class CopiedRows(ImageSource):
 
 
 @dataclass(frozen=True)
-class CopiedMotifs(PieceSource):
-    """Chorales that repeat a random motif; each repeat changes a few pitches of the one before."""
-
-    motif_steps: PositiveInt = 4
-    """Length of the motif, in sixteenths."""
-    repeats: PositiveInt = 8
-    """Number of times that a piece plays the motif, the first time included."""
-    notes: int = 8
-    """Pitches per voice, 2 to 8 neighbours of a pentatonic scale."""
-    change: OpenUnitInterval = 0.03
-    """Probability that a sixteenth differs from the one a motif before, above 0 and below 1."""
-    train_size: PositiveInt = 4_000
-    """Number of training pieces."""
-    validation_size: PositiveInt = 200
-    """Number of validation pieces."""
-    test_size: PositiveInt = 400
-    """Number of test pieces."""
-    seed: Seed = 0
-    """Seed of the pieces; each split has its own random numbers."""
+class CopiedMotifs(motifs.Options, PieceSource):
+    """The pieces of the recipe motifs."""
 
     content = ChoraleTokenizer.content
 
-    def _copy(self) -> Any:
-        return NoisyCopy(self.notes, self.change)
-
     def stream(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
-        count = getattr(self, f"{split}_size")
-        shape = (count, self.repeats, self.motif_steps, N_VOICES)
-        drawn = uniform_draws(self.seed, split, shape)
-        notes = self._copy().chain(drawn).reshape(count, -1, N_VOICES)  # [N, T, 4]
-        grids = motifs.SCALE[motifs.FIRST_NOTE + notes]
-        return [Piece(f"motif-{split}-{number:04d}", grid) for number, grid in enumerate(grids)]
+        return [
+            Piece(f"motif-{split}-{number:04d}", grid)
+            for number, grid in enumerate(motifs.grids(self, split))
+        ]
 
     def entropy(self) -> float:
-        return self._copy().chain_entropy(self.repeats)
+        return motifs.entropy(self)

@@ -83,8 +83,9 @@ class Local2DPattern(MaskPattern):
         left = self.column[query] // width * width
         row, column = self.row[key], self.column[key]
         if self.config.wrapped:
-            again = (column == 0) & (row > 0) & (left > side)  # else it is seen where it is
-            row, column = torch.where(again, row - 1, row), torch.where(again, self.width, column)
+            # Blocks that reach the first column from the left see it where it is.
+            moves = (column == 0) & (row > 0) & (left > side)
+            row, column = torch.where(moves, row - 1, row), torch.where(moves, self.width, column)
         # The rows below and the columns to the right need bounds too: raster order generates some
         # of these cells before later rows of the block.
         near = (row >= top - up) & (row < top + height)

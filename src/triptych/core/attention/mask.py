@@ -178,17 +178,17 @@ class Windows(nn.Module):
         grid = F.pad(order.positions, around, value=-1)
         inner = grid[halo_up:, halo_side : halo_side + width + right]
         query = _rectangles(inner, block, block_height, block_width)  # [N, Q]
-        again = torch.zeros_like(grid, dtype=torch.bool)
+        is_copy = torch.zeros_like(grid, dtype=torch.bool)
         if wrapped:
-            after = halo_up, halo_up + height - 1, halo_side + width
-            grid[after[0] : after[1], after[2]] = order.positions[1:, 0]
-            again[:, after[2]] = True
+            beyond = halo_side + width  # the column to the right of the last one
+            grid[halo_up : halo_up + height - 1, beyond] = order.positions[1:, 0]
+            is_copy[:, beyond] = True
         window = halo_up + block_height, block_width + 2 * halo_side
         key = _rectangles(grid, block, *window)  # [N, K]
         cell = query.flatten().argsort()[-order.length :]  # after the cells outside the image
         left = torch.arange(len(query)) % -(-width // block_width) * block_width  # [N]
-        twice = _rectangles(again, block, *window) & (left <= halo_side).unsqueeze(1)  # [N, K]
-        hidden = ((key < 0) | twice).unsqueeze(1)  # [N, 1, K]
+        is_twice = _rectangles(is_copy, block, *window) & (left <= halo_side).unsqueeze(1)  # [N, K]
+        hidden = ((key < 0) | is_twice).unsqueeze(1)  # [N, 1, K]
         query, key = query.clamp(min=0), key.clamp(min=0)
         mask = visible(query.unsqueeze(2), key.unsqueeze(1)) & ~hidden  # [N, Q, K]
         self.n_blocks, self.n_pairs = len(query), mask.numel()
