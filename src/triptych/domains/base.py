@@ -325,13 +325,16 @@ class Domain:
     ) -> tuple[TrainingModule, ResumableLoader, FixedBatches]:
         """Read the data and return the training module and the loaders of both splits.
 
-        vocabulary: of the checkpoint that initialises the run. Raises UserError for missing data,
-        and for settings and teachers that do not fit.
+        vocabulary: of the checkpoint that initialises the run; where it is None, that of the first
+        teacher, or learnt from the data. Raises UserError for missing data, and for settings and
+        teachers that do not fit.
         """
         from triptych.domains.several import add_teachers, read_teachers
 
         prepared: tuple[TrainingModule, ResumableLoader, FixedBatches]
         teachers = read_teachers(self, config)  # before the data, which may take minutes
+        if vocabulary is None and teachers:
+            vocabulary = teachers[0].header["vocabulary"]
         prepared = self._find("task", "prepare")(config, vocabulary)
         add_teachers(prepared[0], teachers)
         return prepared

@@ -16,6 +16,7 @@ from triptych.core.layers import GELU
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.translation.config import Config, ModelConfig
 from triptych.domains.translation.data import Batch, EncodedPairs
+from triptych.domains.translation.domain import DOMAIN
 from triptych.domains.translation.inference import TranslationModel, restore
 from triptych.domains.translation.model import END, START
 from triptych.domains.translation.render import draw
@@ -25,6 +26,8 @@ from triptych.errors import UserError
 from triptych.text.batches import evaluation_batches
 from triptych.text.tokenizer import PAD
 from triptych.training.engine.evaluate import sum_scores
+from triptych.training.engine.objective import DistillationConfig, ObjectiveConfig
+from triptych.training.run.checkpoint import header
 
 # Scores ------------------------------------------------------------------------------------------
 
@@ -171,6 +174,26 @@ def test_the_vocabulary_is_learnt_from_the_training_side_only(tmp_path: Path) ->
     task, _, _ = prepare(config)
     assert len(task.tokenizers.source.encode("aaaa")) == 1
     assert len(task.tokenizers.source.encode("zqzq")) == 4  # bytes: never seen
+
+
+def test_a_run_with_a_teacher_has_the_vocabulary_of_the_teacher(
+    taught: TranslationTrainingModule, tiny_config: Config, tmp_path: Path
+) -> None:
+    """A smaller student, whose own settings would give fewer tokens."""
+    teacher = tmp_path / "teacher.ckpt"
+    facts = header(taught.metadata, seed=0, step=60, metrics={})
+    torch.save({"triptych": facts, "state_dict": taught.state_dict()}, teacher)
+    objective = ObjectiveConfig(distillation=DistillationConfig([str(teacher)]))
+    student = replace(
+        tiny_config,
+        data=replace(tiny_config.data, vocabulary_size=300),
+        model=ModelConfig(TransformerConfig(n_layers=1, d_model=16, n_heads=2)),
+        optim=replace(tiny_config.optim, objective=objective),
+    )
+    task, loader, _ = DOMAIN.prepare(student)
+    assert task.tokenizers.to_plain() == taught.tokenizers.to_plain()
+    assert len(task.tokenizers.target) > 300
+    assert task.training_loss(next(iter(loader)))[0].isfinite()
 
 
 def test_training_leaves_out_and_counts_and_validation_keeps_all(

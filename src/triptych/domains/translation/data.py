@@ -86,7 +86,7 @@ def read_training_data(
     """Return the vocabulary, learnt from the training split, its loader, and the validation pairs.
 
     Pairs with an empty side and pairs longer than `max_length` are left out, and counted in what is
-    printed. vocabulary: of the checkpoint that initialises the run, see `Tokenizers.to_plain`.
+    printed. vocabulary: of a trained model, see `Tokenizers.to_plain`.
     Raises UserError for missing or damaged files and without a training pair.
     """
     read = config.source.read_to_train()
@@ -100,7 +100,7 @@ def read_training_data(
     else:
         tokenizers = Tokenizers.from_plain(vocabulary)
         print(
-            "the vocabulary is the checkpoint's; the settings of data do not apply to it",
+            "the vocabulary is that of the trained model; the settings of data do not apply to it",
             file=sys.stderr,
         )
     encoded = EncodedPairs.of(filled, tokenizers)

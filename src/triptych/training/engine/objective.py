@@ -41,8 +41,8 @@ class DistillationConfig(Checked):
     """Trained models that a run learns from (Hinton et al. 2015, 1503.02531)."""
 
     teachers: list[str] = field(default_factory=list)
-    """Checkpoints (.ckpt), or pretrained:NAME, of models with the vocabulary of the run; the
-    probabilities are their mean. Empty for no distillation."""
+    """Checkpoints (.ckpt), or pretrained:NAME, of models with one vocabulary, which the run takes;
+    the probabilities are their mean. Empty for no distillation."""
     weight: PositiveFraction = 0.5
     """Share of the teachers in the loss; the data have the rest."""
     temperature: PositiveFloat = 1.0
