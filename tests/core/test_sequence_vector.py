@@ -65,17 +65,3 @@ def test_rows_of_examples_have_the_vectors_of_the_definition(kind: str) -> None:
     model.task_head(vectors).sum().backward()
     for name, weight in model.named_parameters():  # the output layer of a decoder is not used
         assert (weight.grad is not None) == weight.requires_grad, name
-
-
-@pytest.mark.parametrize("kind", ["first", "mean", "last"])
-def test_weights_of_former_names_are_read(kind: str) -> None:
-    model, other = model_of(kind), model_of(kind)
-    former = {
-        name
-        if name.startswith("task_head")
-        else f"reader.{name.replace('decoder.', 'model.', 1)}": w
-        for name, w in model.state_dict().items()
-    }
-    other.load_state_dict(former)
-    for name, weight in other.state_dict().items():
-        assert torch.equal(weight, model.state_dict()[name])

@@ -223,9 +223,3 @@ def test_nowhere_to_show_them_is_refused() -> None:
     log = LogConfig(histograms=10)
     with pytest.raises(ValueError, match=r"log\.histograms needs wandb"):
         RunConfig(wandb="off", log=log)
-
-
-def test_files_of_earlier_runs_may_say_that_tensorboard_is_off() -> None:
-    assert not LogConfig(tensorboard=False).tensorboard
-    with pytest.raises(ValueError, match="TensorBoardLogger"):
-        LogConfig(tensorboard=True)

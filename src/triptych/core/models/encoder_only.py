@@ -1,7 +1,5 @@
 """Encoders of sequences: BERT, and one whose output conditions a decoder; vectors of sequences."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -177,11 +175,6 @@ class SequenceTaskModel(nn.Module):
                 if name.endswith("bias"):  # the matrix is that of the embedding
                     weight.requires_grad_(False)
 
-    def _load_from_state_dict(self, weights: Any, prefix: str, *others: Any) -> None:
-        for name in [name for name in weights if name.startswith(f"{prefix}reader.")]:
-            weights[former_name(name)] = weights.pop(name)
-        super()._load_from_state_dict(weights, prefix, *others)
-
     def vectors(self, tokens: Tensor, segments: Tensor, padding: Tensor) -> Tensor:
         """Vectors of the rows of examples: three tensors [B, R, L] -> [B, R, D].
 
@@ -201,11 +194,6 @@ class SequenceTaskModel(nn.Module):
             else:
                 vectors = (features * real.unsqueeze(-1)).sum(1) / real.sum(1, keepdim=True)
         return vectors.view(*tokens.shape[:2], -1)  # [B, R, D]
-
-
-def former_name(name: str) -> str:
-    """Return the name that a weight of a `SequenceTaskModel` of an earlier checkpoint has now."""
-    return name.replace("reader.model.", "decoder.").replace("reader.", "")
 
 
 HIDDEN = -1e4

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.core.models.encoder_only import former_name
 from triptych.core.positions import raster
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import SampleRequest
@@ -143,7 +142,6 @@ class Task(Checked, ABC):
         base, before = getattr(self, "base", None), header["task"]["class_path"]
         if base is None:
             return InitialWeights(weights)
-        weights = {former_name(name): weight for name, weight in weights.items()}
         if base == "decoder" and "model.embedding.table.weight" in weights:  # of next tokens
             weights = {
                 name.replace("model.", "model.decoder.", 1): w for name, w in weights.items()

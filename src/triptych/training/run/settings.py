@@ -100,8 +100,6 @@ class LogConfig(Checked):
     """Tags of the run there; null for WANDB_TAGS."""
     wandb_notes: str | None = None
     """Text about the run there; null for WANDB_NOTES."""
-    tensorboard: bool = False
-    """Only false, for settings files of earlier runs; see --trainer.logger for TensorBoard."""
     wandb_models: bool | None = None
     """Keep best.ckpt and last.ckpt as model artifacts there, with the aliases best and latest, when
     the run has finished; null for files of at most 100 MB."""
@@ -110,14 +108,6 @@ class LogConfig(Checked):
     weight, in Weights & Biases; 0 for none."""
     samples: bool = True
     """Write samples (images, sounds, sentences) into the run's folder after each validation."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.tensorboard:
-            raise ValueError(
-                "tensorboard is no setting of the run any more; give --trainer.logger "
-                "TensorBoardLogger --trainer.logger.save_dir FOLDER"
-            )
 
 
 @dataclass(frozen=True)
