@@ -11,7 +11,6 @@ from triptych.domains.base import Domain
 from triptych.domains.options import CommandOptions, argument, check_checkpoint
 from triptych.errors import UserError
 from triptych.files.progress import display
-from triptych.files.results import OutputFolder, json_bytes
 from triptych.tools.complexity import CostOptions
 from triptych.types import PositiveFloat
 
@@ -109,15 +108,7 @@ class Complexity(CostOptions):  # noqa: D101
     __doc__ = CostOptions.__doc__
 
     def run(self, domain: Domain, config: Any, trainer: Namespace) -> None:
-        from triptych.tools.complexity.table import costs, plot
+        from triptych.tools.complexity.table import costs
 
-        files, out = ("complexity.json", "complexity.png"), None
-        if self.out is not None:
-            out = OutputFolder(self.out, overwrite=False)
-            out.check_free(files)
         task, train_loader, _ = prepare_data(domain, config)
-        rows, text = costs(task, next(iter(train_loader)), self, display("measured layers"))
-        print(text)
-        if out is not None:
-            out.write(files[0], json_bytes([row._asdict() for row in rows]))
-            print(out.write(files[1], plot(rows)), file=sys.stderr)
+        print(costs(task, next(iter(train_loader)), self, display("measured layers")))

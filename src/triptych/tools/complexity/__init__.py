@@ -23,8 +23,6 @@ class CostOptions(CommandOptions):
     """Largest number of positions that a query of local attention reads (r)."""
     kernel: IntAboveOne = 3
     """Width of the convolution (k)."""
-    out: str | None = None
-    """New folder for the table as JSON and the plot, over lengths from 128 to 4,096."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

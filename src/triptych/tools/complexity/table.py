@@ -1,4 +1,4 @@
-"""The costs of a model, and the table of costs of layers, as text and as a plot."""
+"""The costs of a model, and the table of costs of layers, as text."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from triptych.files.drawing import COLOURS, new_figure, png
 from triptych.files.progress import aligned
 from triptych.tools.complexity import CostOptions
 from triptych.tools.complexity.layers import UNREACHABLE, LayerKind, layer_kinds
@@ -21,14 +20,6 @@ from triptych.training.engine.module import TrainingModule
 from triptych.types import Progress
 
 HEADINGS = ("layer", "order", "length", "parameters", "FLOPs", "sequential", "path", "kept MiB")
-PANELS = (
-    ("flops", "operations of the forward pass"),
-    ("kept_bytes", "bytes kept for the backward pass"),
-    ("longest_path", "layers or steps from the first to the last position"),
-)
-"""Fields of a row that are plotted, and their titles."""
-LENGTHS = (128, 256, 512, 1024, 2048, 4096)
-"""Lengths that are measured, in positions."""
 
 
 class Row(NamedTuple):
@@ -48,27 +39,21 @@ class Row(NamedTuple):
     """Activations kept for the backward pass, float32."""
 
 
-def costs(
-    task: TrainingModule, batch: Any, options: CostOptions, progress: Progress
-) -> tuple[list[Row], str]:
-    """Return the rows of the table and the text to print. progress: as in `table`."""
+def costs(task: TrainingModule, batch: Any, options: CostOptions, progress: Progress) -> str:
+    """Return the text to print. progress: as in `table`."""
     cost = model_cost(task, batch)
     width, n_heads = width_and_heads(task)
     length = options.length or cost.length
-    lengths = LENGTHS if options.out else (length,)
-    kinds = layer_kinds(
-        width, n_heads, window=options.window, kernel=options.kernel, length=max(lengths)
-    )
-    rows = table(kinds, lengths, progress)
+    kinds = layer_kinds(width, n_heads, window=options.window, kernel=options.kernel, length=length)
     own = table(own_layers(task), (cost.length,))
     parts = [
         model_text(cost),
         f"one layer of width {width}, {n_heads} heads, one sequence:",
-        as_text(rows),
+        as_text(table(kinds, (length,), progress)),
     ]
     if own:
         parts += ["one layer of each attention of the model:", as_text(own)]
-    return rows, "\n\n".join(parts)
+    return "\n\n".join(parts)
 
 
 def table(
@@ -128,31 +113,3 @@ def as_text(rows: Sequence[Row]) -> str:
         )
         lines.append(cells)
     return "\n".join(aligned(lines, right_from=2))
-
-
-def plot(rows: Sequence[Row]) -> bytes:
-    """Return costs over the length, on logarithmic axes, as PNG."""
-    figure = new_figure(4.2 * len(PANELS), 3.8)
-    layers = list(dict.fromkeys(row.layer for row in rows))
-    lengths = sorted({row.length for row in rows})
-    for number, (name, title) in enumerate(PANELS):
-        axes = figure.add_subplot(1, len(PANELS), number + 1)
-        for index, layer in enumerate(layers):
-            curve = [row for row in rows if row.layer == layer]
-            axes.loglog(
-                [row.length for row in curve],
-                [getattr(row, name) for row in curve],
-                marker="o",
-                markersize=3,
-                color=COLOURS[index % len(COLOURS)],
-                linestyle="-" if index < len(COLOURS) else "--",
-                label=layer,
-            )
-        axes.set_title(title, fontsize=9)
-        axes.set_xlabel("length, positions")
-        axes.set_xticks(lengths, labels=[f"{length:,}" for length in lengths])
-        axes.minorticks_off()
-        axes.grid(alpha=0.3)
-        if number == 0:
-            axes.legend(fontsize=7)
-    return png(figure)
