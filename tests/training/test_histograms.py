@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from toy_task import ToyTask, checkpoint, rows, toy_run, weights
 from wandb_files import wandb_records
 
-from triptych.training.engine.histograms import BINS, Histogram, UpdateRecord, histogram
 from triptych.training.engine.muon import Muon, MuonAdamW
 from triptych.training.engine.optim import AdamW, OptimizerConfig, decay_groups
-from triptych.training.loggers import RunLogger
+from triptych.training.loggers import Before, RunLogger
 from triptych.training.run.settings import LogConfig, OptimConfig, RunConfig
+from triptych.training.wandb_logger import WandbMetrics
 
 EVERY = 2
 LOGS = {"wandb": "offline", "log": LogConfig(histograms=EVERY)}
@@ -30,20 +30,20 @@ NAMES = {*MATRICES, "first.bias", "last.bias"}
 SHOWN = {f"{kind}/{name}" for kind in ("gradients", "parameters") for name in NAMES}
 
 
-class Keeps(RunLogger):
-    """Keep what is logged of updates."""
+class KeepsUpdates(RunLogger):
+    """Keep what wandb would show of updates."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.updates: dict[int, tuple[Mapping[str, float], Mapping[str, Histogram]]] = {}
+        self.rows: dict[int, dict[str, Any]] = {}
+        target = SimpleNamespace(log=lambda row: self.rows.update({row["step"]: row}))
+        self.wandb = WandbMetrics(target)
 
     def log_metrics(self, metrics: Any, step: int | None = None) -> None:
         pass
 
-    def log_update(
-        self, ratios: Mapping[str, float], histograms: Mapping[str, Histogram], step: int
-    ) -> None:
-        self.updates[step] = ratios, histograms
+    def log_update(self, before: Before, model: nn.Module, step: int) -> None:
+        self.wandb.log_update(before, model, step)
 
 
 class Updates(Callback):
@@ -65,8 +65,8 @@ class Updates(Callback):
             self.gradients[self._step] = {name: value.grad.clone() for name, value in named}
 
 
-def assert_holds(found: Histogram, values: Tensor) -> None:
-    counts, edges = found
+def assert_holds(found: Any, values: Tensor) -> None:
+    counts, edges = np.array(found.histogram), np.array(found.bins)
     array = values.numpy()
     assert counts.sum() == values.numel()
     assert (edges[0], edges[-1]) == pytest.approx((array.min(), array.max()), rel=1e-6)
@@ -102,7 +102,7 @@ VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_an_update_is_shown_and_the_training_is_the_same(variant: str, tmp_path: Path) -> None:
     optim, trainer = VARIANTS[variant]
-    keeps, updates, without = Keeps(), Updates(), Updates()
+    keeps, updates, without = KeepsUpdates(), Updates(), Updates()
     toy_run(tmp_path / "off", task_of(**optim), callbacks=[without], **trainer)
     more = {"callbacks": [updates], "logger": keeps, **trainer}
     toy_run(tmp_path / "on", task_of(**optim), run=LOGS, **more)
@@ -113,66 +113,66 @@ def test_an_update_is_shown_and_the_training_is_the_same(variant: str, tmp_path:
     one, other = saved
     assert all(torch.equal(value, other[name]) for name, value in one.items())
 
-    assert [*keeps.updates] == [2, 4, 6]
-    for step, (ratios, histograms) in keeps.updates.items():
-        assert ratios.keys() == {f"update_ratio/{name}" for name in MATRICES}
+    assert [*keeps.rows] == [2, 4, 6]
+    for step, row in keeps.rows.items():
+        assert row.keys() == {"step", *SHOWN, *(f"update_ratio/{name}" for name in MATRICES)}
         before, after = updates.weights[step - 1], updates.weights[step]
         for name in MATRICES:
             ratio = (after[name] - before[name]).norm() / before[name].norm()
-            assert ratios[f"update_ratio/{name}"] == pytest.approx(float(ratio), rel=1e-6)
-        assert histograms.keys() == SHOWN
+            assert row[f"update_ratio/{name}"] == pytest.approx(float(ratio), rel=1e-6)
         for name in NAMES:
-            assert_holds(histograms[f"parameters/{name}"], after[name])
+            assert_holds(row[f"parameters/{name}"], after[name])
             gradient = updates.gradients[step][name]
             if variant == "clipped":
-                edges = histograms[f"gradients/{name}"][1]
+                edges = row[f"gradients/{name}"].bins
                 assert edges[-1] - edges[0] > 2 * float(gradient.max() - gradient.min())
             else:
-                assert_holds(histograms[f"gradients/{name}"], gradient)
+                assert_holds(row[f"gradients/{name}"], gradient)
 
 
 def test_a_resumed_run_with_them_is_the_uncut_run_without(tmp_path: Path) -> None:
     uncut = long_run(tmp_path / "uncut")
     long_run(tmp_path / "cut", run=LOGS, callbacks=[KillAt(6)])
-    keeps = Keeps()
+    keeps = KeepsUpdates()
     resumed = long_run(tmp_path / "cut", run=LOGS, resume=True, logger=keeps)
-    assert [*keeps.updates] == [8, 10, 12]
+    assert [*keeps.rows] == [8, 10, 12]
     for name, value in weights(uncut).items():
         assert torch.equal(value, weights(resumed)[name]), name
 
 
-def test_only_updates_that_are_shown_cost_something(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[str] = []
-    for name in ("begin", "end"):
-        original = getattr(UpdateRecord, name)
+class Copies(Callback):
+    """Updates at which the weights before them were kept."""
 
-        def counted(*arguments: Any, name: str = name, original: Any = original) -> Any:
-            calls.append(name)
-            return original(*arguments)
+    def __init__(self) -> None:
+        self.steps: list[int] = []
 
-        monkeypatch.setattr(UpdateRecord, name, counted)
-    toy_run(tmp_path / "off")
-    assert calls == []
-    toy_run(tmp_path / "on", run=LOGS, loader=train_loader(), accumulate_grad_batches=2)
-    assert calls == ["begin", "end"] * 3
+    def on_train_batch_end(self, trainer: Any, task: Any, *_: Any) -> None:
+        if task._before_update:
+            self.steps.append(trainer.global_step)
+
+
+def test_only_updates_that_are_shown_cost_something(tmp_path: Path) -> None:
+    off, on = Copies(), Copies()
+    toy_run(tmp_path / "off", callbacks=[off])
+    accumulated = {"loader": train_loader(), "accumulate_grad_batches": 2}
+    toy_run(tmp_path / "on", run=LOGS, callbacks=[on], **accumulated)
+    assert (off.steps, on.steps) == ([], [2, 4, 6])
 
 
 def test_wandb_has_them_and_metrics_csv_does_not(tmp_path: Path) -> None:
-    keeps, folder = Keeps(), tmp_path / "toy"
+    keeps, folder = KeepsUpdates(), tmp_path / "toy"
     toy_run(folder, run=LOGS, max_steps=4, logger=keeps)
     recorded, _ = wandb_records(folder)
     for name in SHOWN:
         rows_of_name = {row["step"]: row[name] for row in recorded if name in row}
         assert [*rows_of_name] == [2, 4]
         for step, there in rows_of_name.items():
-            counts, edges = keeps.updates[step][1][name]
+            shown = keeps.rows[step][name]
             assert there["_type"] == "histogram"
-            assert there["values"] == counts.tolist()
-            assert there["bins"] == edges.tolist()
+            assert there["values"] == shown.histogram
+            assert there["bins"] == shown.bins
     for name in (f"update_ratio/{each}" for each in MATRICES):
-        expected = {step: ratios[name] for step, (ratios, _) in keeps.updates.items()}
+        expected = {step: row[name] for step, row in keeps.rows.items()}
         assert {row["step"]: row[name] for row in recorded if name in row} == expected
     assert not [name for name in rows(folder)[0] if "first" in name and "norm" not in name]
 
@@ -193,30 +193,27 @@ def test_of_two_processes_the_first_alone_shows_the_shared_update(tmp_path: Path
 @pytest.mark.parametrize(
     ("values", "edges", "counts"),
     [
-        ([0.0, 0.0, 0.0], (-0.5, 0.5), {BINS // 2: 3}),
-        ([float("nan"), float("inf"), 1.0, 3.0], (1.0, 3.0), {0: 1, BINS - 1: 1}),
+        ([0.0, 0.0, 0.0], (-0.5, 0.5), {32: 3}),
+        ([float("nan"), float("inf"), 1.0, 3.0], (1.0, 3.0), {0: 1, 63: 1}),
         ([float("nan")], (0.0, 1.0), {}),
     ],
 )
 def test_equal_and_infinite_values_have_a_histogram(
     values: list[float], edges: tuple[float, float], counts: dict[int, int]
 ) -> None:
-    found, at = histogram(torch.tensor(values, dtype=torch.bfloat16))
-    assert (at[0], at[-1]) == edges
-    assert {int(bin): int(found[bin]) for bin in np.nonzero(found)[0]} == counts
+    model, keeps = nn.Linear(len(values), 1, bias=False, dtype=torch.bfloat16), KeepsUpdates()
+    gradient = torch.tensor([values], dtype=torch.bfloat16)
+    keeps.log_update({"weight": (model.weight.detach().clone(), gradient)}, model, 1)
+    found = keeps.rows[1]["gradients/weight"]
+    assert (found.bins[0], found.bins[-1]) == edges
+    assert {bin: count for bin, count in enumerate(found.histogram) if count} == counts
 
 
 def test_a_matrix_of_zeros_has_no_ratio() -> None:
-    model = nn.Linear(2, 2)
-    nn.init.zeros_(model.weight)
-    model(torch.ones(1, 2)).sum().backward()
-    record = UpdateRecord()
-    record.begin(model)
-    torch.optim.SGD(model.parameters(), 0.1).step()
-    ratios, histograms = record.end(model)
-    assert ratios == {}
-    assert "parameters/weight" in histograms
-    assert not record.has_begun
+    model, keeps = nn.Linear(2, 2), KeepsUpdates()
+    zeros = torch.zeros(2, 2)
+    keeps.log_update({"weight": (zeros, zeros)}, model, 1)
+    assert keeps.rows[1].keys() == {"step", "gradients/weight", "parameters/weight"}
 
 
 def test_nowhere_to_show_them_is_refused() -> None:

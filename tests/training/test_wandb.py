@@ -122,8 +122,8 @@ def test_names_are_settings_or_variables_of_wandb(
     for name, value in {**variables, "PROJECT": "p", "JOB_TYPE": "j", "NOTES": "o"}.items():
         monkeypatch.setenv(f"WANDB_{name}", value)
 
-    def opened(**log: Any) -> dict[str, Any]:
-        run = RunConfig(wandb="offline", log=LogConfig(**log))
+    def opened(**names: Any) -> dict[str, Any]:
+        run = RunConfig(wandb="offline", log=LogConfig(wandb_init=names))
         logger = open_wandb(run, folder=tmp_path, identity="i", config={})
         assert logger is not None
         seen = {name: getattr(logger.target, name) for name in ("name", "group", "project")}
@@ -134,9 +134,7 @@ def test_names_are_settings_or_variables_of_wandb(
     expected = {"name": "n", "group": "g", "project": "p", "tags": ("t", "u"), "job_type": "j"}
     assert opened() == {**expected, "notes": "o", "folder": tmp_path / "w"}
     own = {"name": "N", "group": "G", "project": "P", "tags": ["T"], "job_type": "J", "notes": "O"}
-    assert opened(**{f"wandb_{name}": value for name, value in own.items()}) == {
-        **own, "tags": ("T",), "folder": tmp_path / "w",
-    }  # fmt: skip
+    assert opened(**own) == {**own, "tags": ("T",), "folder": tmp_path / "w"}
 
 
 def test_wandb_that_fails_to_import_is_no_obstacle(

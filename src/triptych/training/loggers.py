@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from pytorch_lightning.loggers.logger import Logger
+from torch import Tensor, nn
 
 from triptych.files.results import atomic_file
-from triptych.training.engine.histograms import Histograms
+
+Before = Mapping[str, tuple[Tensor, Tensor]]
+"""Weights before an update and its gradients before clipping, by the names of the parameters."""
 
 
 class RunLogger(Logger):
@@ -24,8 +27,8 @@ class RunLogger(Logger):
     def log_files(self, files: Sequence[Path], step: int) -> None:
         """Show the samples of a validation; the files are in the run's folder anyway."""
 
-    def log_update(self, ratios: Mapping[str, float], histograms: Histograms, step: int) -> None:
-        """Log what `UpdateRecord.end` returns; nothing unless overridden."""
+    def log_update(self, before: Before, model: nn.Module, step: int) -> None:
+        """Log what an update has done to the parameters; nothing unless overridden."""
 
 
 class CsvMetrics(RunLogger):

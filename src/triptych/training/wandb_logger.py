@@ -1,8 +1,11 @@
 """Logger of Weights & Biases, and what is added to its runs after training."""
 
+from __future__ import annotations
+
 import csv
 import functools
 import json
+import math
 import os
 import re
 import subprocess
@@ -13,12 +16,12 @@ from typing import Any, Literal
 
 import yaml
 from PIL import Image, ImageOps
+from torch import nn
 
 from triptych.config.schema import from_plain
 from triptych.errors import UserError
 from triptych.training.callbacks.progress import say
-from triptych.training.engine.histograms import Histograms
-from triptych.training.loggers import RunLogger
+from triptych.training.loggers import Before, RunLogger
 from triptych.training.run.checkpoint import git
 from triptych.training.run.settings import RunConfig
 
@@ -28,8 +31,25 @@ _SETTINGS: dict[str, Any] = {"console": "off", "silent": True, "init_timeout": 1
 MOST_BYTES = 100_000_000
 """Largest checkpoint that is kept as an artifact unless asked for."""
 ALIASES = {"best.ckpt": "best", "last.ckpt": "latest"}
-SHOWN = {".csv": "", ".png": "", ".wav": "-sound"}
-"""Suffix of a file that is shown -> end of the name under which it is."""
+
+
+def ends_logging(method: Callable[..., None]) -> Callable[..., None]:
+    """Return a method whose first error closes the logger with one sentence."""
+
+    @functools.wraps(method)
+    def tried(self: WandbMetrics, *arguments: Any, **options: Any) -> None:
+        if self.target is None:
+            return
+        try:
+            method(self, *arguments, **options)
+        except Exception as error:
+            self.target = None
+            say(
+                f"Weights & Biases failed ({type(error).__name__}: {error}) and is off from here; "
+                "the training goes on, metrics are in metrics.csv."
+            )
+
+    return tried
 
 
 class WandbMetrics(RunLogger):
@@ -48,44 +68,23 @@ class WandbMetrics(RunLogger):
         super().__init__()
         self.target, self.folder, self.models = target, folder, models
 
+    @ends_logging
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        self._try(lambda: self.target.log({**metrics, "step": step}))
+        self.target.log({**metrics, "step": step})
 
+    @ends_logging
     def log_files(self, files: Sequence[Path], step: int) -> None:
-        """Show the PNG and WAV files of a validation and the tables of CSV files; keep its MIDI."""
-        if shown := [path for path in files if path.suffix in SHOWN]:
-            self._try(lambda: self._show(shown, step))
-        if midi := [path for path in files if path.suffix == ".mid"]:
-            self._try(lambda: self._keep_midi(midi, step))
+        """Show the PNG and WAV files of a validation and the tables of CSV files; keep its MIDI.
 
-    def log_update(self, ratios: Mapping[str, float], histograms: Histograms, step: int) -> None:
-        self._try(lambda: self._show_update(ratios, histograms, step))
-
-    def finalize(self, status: str) -> None:
-        """Close the logger; a status other than success marks the run as failed."""
-        self._try(lambda: self.close(succeeded=status == "success"))
-        self.target = None
-
-    def _try(self, action: Callable[[], object]) -> None:
-        if self.target is None:
-            return
-        try:
-            action()
-        except Exception as error:
-            self.target = None
-            say(
-                f"Weights & Biases failed ({type(error).__name__}: {error}) and is off from here; "
-                "the training goes on, metrics are in metrics.csv."
-            )
-
-    def _show(self, paths: Sequence[Path], step: int) -> None:
-        """Show all under one step; numbered pictures, as piece-00 and piece-01, are one gallery."""
+        All are under one step; numbered pictures, as piece-00 and piece-01, are one gallery.
+        """
         import wandb
 
-        row: dict[str, Any] = {"step": step}
+        row: dict[str, Any] = {}
         galleries: dict[str, list[Path]] = {}
-        for path in paths:
-            name = f"samples/{path.stem}{SHOWN[path.suffix]}"
+        artifact = wandb.Artifact(f"midi-{self.target.id}", type="midi", metadata={"step": step})
+        for path in files:
+            name = f"samples/{path.stem}"
             match path.suffix:
                 case ".csv":
                     with path.open(encoding="utf-8", newline="") as file:
@@ -93,24 +92,43 @@ class WandbMetrics(RunLogger):
                     row[name] = wandb.Table(columns=[*columns], data=rows)
                 case ".png":
                     galleries.setdefault(re.sub(r"-\d+$", "", name), []).append(path)
-                case _:  # sounds one by one, since wandb needs a further package for several
-                    row[name] = wandb.Audio(str(path), caption=path.stem)
-        self.target.log({**row, **{name: _gallery(each) for name, each in galleries.items()}})
+                case ".wav":  # one by one, since wandb needs a further package for several
+                    row[f"{name}-sound"] = wandb.Audio(str(path), caption=path.stem)
+                case ".mid":
+                    artifact.add_file(str(path))
+        row |= {name: _gallery(each) for name, each in galleries.items()}
+        if row:
+            self.target.log({**row, "step": step})
+        if artifact.manifest.entries:
+            self.target.log_artifact(artifact, aliases=["latest", f"step-{step}"])
 
-    def _show_update(self, ratios: Mapping[str, float], histograms: Histograms, step: int) -> None:
+    @ends_logging
+    def log_update(self, before: Before, model: nn.Module, step: int) -> None:
+        """Show histograms, by names as wandb.watch gives them, and ratios of update to weight.
+
+        update_ratio/NAME is the L2 norm of the update of a matrix over that of the matrix before
+        it; a matrix of zeros has none. Values that are not finite are left out.
+        """
         import wandb
 
-        shown = {name: wandb.Histogram(np_histogram=each) for name, each in histograms.items()}
-        self.target.log({**ratios, **shown, "step": step})
+        row: dict[str, Any] = {"step": step}
+        for name, weight in model.named_parameters():
+            if name not in before:
+                continue
+            old, gradient = before[name]
+            for kind, values in (("gradients", gradient), ("parameters", weight.detach())):
+                finite = values[values.isfinite()].float().cpu().numpy()
+                row[f"{kind}/{name}"] = wandb.Histogram(finite.tolist())
+            if weight.ndim >= 2:
+                change = (weight.detach().float() - old.float()).norm()
+                if math.isfinite(ratio := float(change / old.float().norm())):
+                    row[f"update_ratio/{name}"] = ratio
+        self.target.log(row)
 
-    def _keep_midi(self, paths: Sequence[Path], step: int) -> None:
-        import wandb
-
-        run: Any = self.target
-        artifact = wandb.Artifact(f"midi-{run.id}", type="midi", metadata={"step": step})
-        for path in paths:
-            artifact.add_file(str(path))
-        run.log_artifact(artifact, aliases=["latest", f"step-{step}"])
+    def finalize(self, status: str) -> None:
+        """Close the logger; a status other than success marks the run as failed."""
+        ends_logging(WandbMetrics.close)(self, succeeded=status == "success")
+        self.target = None
 
     def close(self, *, succeeded: bool) -> None:
         """Keep the checkpoints of a run that succeeded, and finish the run of wandb."""
@@ -186,16 +204,14 @@ def open_wandb(
 
         log, variable = settings.log, os.environ.get
         recorded = {"console": variable("WANDB_CONSOLE", "wrap")} if console else {}
+        names = {
+            "project": variable("WANDB_PROJECT") or "triptych",
+            "name": variable("WANDB_NAME") or settings.name,
+            "dir": variable("WANDB_DIR") or str(folder),
+        }
         init = functools.partial(
             wandb.init,
-            project=log.wandb_project or variable("WANDB_PROJECT") or "triptych",
-            name=log.wandb_name or variable("WANDB_NAME") or settings.name,
-            dir=log.wandb_dir or variable("WANDB_DIR") or str(folder),
-            # wandb reads the variables of what is None.
-            group=log.wandb_group,
-            job_type=log.wandb_job_type,
-            tags=log.wandb_tags,
-            notes=log.wandb_notes,
+            **{**names, **log.wandb_init},
             id=identity,
             config=config,
             resume="allow",

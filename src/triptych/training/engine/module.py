@@ -19,7 +19,6 @@ from triptych.files.reading import rank_and_world
 from triptych.training.callbacks.ema import training_weights_first
 from triptych.training.engine.devices import full_precision
 from triptych.training.engine.evaluate import MetricSums
-from triptych.training.engine.histograms import UpdateRecord
 from triptych.training.engine.objective import Predictions
 from triptych.training.engine.optim import TargetWeights, gradient_norms
 from triptych.training.engine.speed import Throughput, peak_flops, training_flops
@@ -89,7 +88,7 @@ class TrainingModule(pl.LightningModule, ABC):
         self._sums = MetricSums()
         self._step_before = -1
         self._gradient_norms: dict[str, Tensor] = {}
-        self._update = UpdateRecord()
+        self._before_update: dict[str, tuple[Tensor, Tensor]] = {}
 
     # Methods that a domain implements or overrides
 
@@ -178,7 +177,12 @@ class TrainingModule(pl.LightningModule, ABC):
             self._gradient_norms = gradient_norms(self.model)
         every = self.config.run.log.histograms
         if every and self.trainer.is_global_zero and (self.trainer.global_step + 1) % every == 0:
-            self._update.begin(self.model)
+            # Of networks with an optimiser each, one after the other.
+            self._before_update |= {
+                name: (weight.detach().clone(), weight.grad.clone().cpu())
+                for name, weight in self.model.named_parameters()
+                if weight.grad is not None
+            }
         rate = self.learning_rate(self.trainer.global_step + 1)
         for group in optimizer.param_groups:
             group["lr"] = rate
@@ -270,11 +274,11 @@ class TrainingModule(pl.LightningModule, ABC):
         step = self.trainer.global_step
         if not self.whole_step:
             return
-        if self._update.has_begun:
-            ratios, histograms = self._update.end(self.model)
+        if self._before_update:
             for logger in self.trainer.loggers:
                 if isinstance(logger, RunLogger):
-                    logger.log_update(ratios, histograms, step)
+                    logger.log_update(self._before_update, self.model, step)
+            self._before_update = {}
         if not self._report_is_due(step):
             return
         self.check_finite()

@@ -86,20 +86,10 @@ class ComputeConfig(Checked):
 class LogConfig(Checked):
     """What a run logs besides metrics.csv."""
 
-    wandb_project: str | None = None
-    """Project in Weights & Biases; null for WANDB_PROJECT, or triptych."""
-    wandb_name: str | None = None
-    """Name of the run there; null for WANDB_NAME, or run.name."""
-    wandb_dir: str | None = None
-    """Folder of its files; null for WANDB_DIR, or the run's folder."""
-    wandb_group: str | None = None
-    """Group of runs there; null for WANDB_RUN_GROUP."""
-    wandb_job_type: str | None = None
-    """Kind of the run in its group; null for WANDB_JOB_TYPE."""
-    wandb_tags: list[str] | None = None
-    """Tags of the run there; null for WANDB_TAGS."""
-    wandb_notes: str | None = None
-    """Text about the run there; null for WANDB_NOTES."""
+    wandb_init: dict[str, Any] = field(default_factory=dict)
+    """Arguments of wandb.init, such as {project: translation, group: rates, tags: [small]}. What is
+    missing comes from wandb's variables (WANDB_PROJECT, WANDB_NAME, ...); without them the project
+    is triptych, the name run.name and the folder that of the run."""
     wandb_models: bool | None = None
     """Keep best.ckpt and last.ckpt as model artifacts there, with the aliases best and latest, when
     the run has finished; null for files of at most 100 MB."""
