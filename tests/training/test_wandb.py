@@ -13,12 +13,8 @@ from typing import Any
 import pytest
 from toy_task import ToyTask, toy_run
 
-from triptych.domains.options import check_checkpoint
-from triptych.errors import UserError
-from triptych.pretrained import downloaded
 from triptych.training import wandb_logger as module
 from triptych.training.run import trainer as trainer_module
-from triptych.training.run.checkpoint import read_checkpoint
 from triptych.training.run.settings import LogConfig, RunConfig
 from triptych.training.wandb_logger import WandbMetrics, choose_mode, open_wandb
 
@@ -262,30 +258,3 @@ def test_no_server_means_offline_within_seconds(
     logger.finalize("success")
     assert len(said) == 1
     assert "logs offline (online failed" in said[0]
-
-
-def test_a_model_of_wandb_is_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against a mock of wandb's public API: no server is asked."""
-    folder = tmp_path / "artifacts" / "model-abc:v1"
-    toy_run(tmp_path / "toy", max_steps=2, val_check_interval=2)
-    asked = []
-
-    class Api:
-        def artifact(self, name: str, *, type: str) -> Any:
-            asked.append((name, type))
-            if name.endswith(":none"):
-                raise ValueError("artifact not found\nand more")
-            return SimpleNamespace(download=lambda: str(folder))
-
-    monkeypatch.setattr("wandb.Api", Api)
-    downloaded.cache_clear()
-    name = "wandb:me/toys/model-abc:best"
-    folder.mkdir(parents=True)
-    with pytest.raises(UserError, match=r"holds no checkpoint.*wandb:ENTITY/PROJECT"):
-        read_checkpoint(name)
-    (folder / "best.ckpt").write_bytes((tmp_path / "toy/checkpoints/best.ckpt").read_bytes())
-    assert read_checkpoint(name)["triptych"]["domain"] == "toy"
-    assert check_checkpoint(name) == folder / "best.ckpt"
-    assert asked == [("me/toys/model-abc:best", "model")] * 2, "downloaded once it is there"
-    with pytest.raises(UserError, match=r"cannot be downloaded \(artifact not found\); expected"):
-        read_checkpoint("wandb:me/toys/model-abc:none")

@@ -59,8 +59,7 @@ class ModelOptions(PluginOptions):
     """Options of every command that uses one trained model in a domain."""
 
     checkpoint: str
-    """Checkpoint file of the model (.ckpt), folder of `triptych export`,
-    pretrained:NAME, or a model of Weights & Biases, wandb:ENTITY/PROJECT/NAME:alias."""
+    """Checkpoint file of the model (.ckpt), folder of `triptych export`, or pretrained:NAME."""
     device: str = "auto"
     """auto (a GPU where there is one), cpu, cuda or cuda:1."""
 
@@ -244,14 +243,10 @@ def check_layer_and_head(
 def check_checkpoint(path: str, option: str = "checkpoint") -> Path:
     """Return the path of a checkpoint, also of `pretrained:NAME`; UserError where there is none.
 
-    A model of Weights & Biases is downloaded.
-
     `./pretrained:NAME` is a file of that name. A folder is one of `triptych export`.
     """
     if path.startswith(pretrained.PREFIX):
         return pretrained.find(path)
-    if path.startswith(pretrained.ARTIFACT):
-        return pretrained.downloaded(path)
     if path and Path(path).is_dir():
         pretrained.weights_in(Path(path))
         return Path(path)

@@ -8,7 +8,6 @@ Imports nothing heavy, so that a wrong name is reported at once.
 """
 
 import json
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,6 @@ from triptych.errors import UserError, meant
 
 PREFIX = "pretrained:"
 """Begins a name given in place of a checkpoint file; `./pretrained:NAME` is a file of that name."""
-ARTIFACT = "wandb:"
-"""Begins the name of a model artifact of Weights & Biases."""
 FOLDER = Path(__file__).parent
 """Folder of the models."""
 FORMAT = 1
@@ -43,29 +40,6 @@ def find(name: str) -> Path:
         return FOLDER / f"{name}{WEIGHTS}"
     there = f"there are {', '.join(known)}" if known else "none comes with this installation"
     raise UserError(f"there is no pretrained model {name!r}; {meant(name, known, there)}")
-
-
-@cache
-def downloaded(name: str) -> Path:
-    """Return the checkpoint of `wandb:ENTITY/PROJECT/NAME:alias`, which wandb downloads.
-
-    It lies in the folder that wandb chooses, ./artifacts or WANDB_ARTIFACT_DIR. Raises UserError
-    where there is none.
-    """
-    expected = (
-        f"expected {ARTIFACT}ENTITY/PROJECT/NAME:alias, such as {ARTIFACT}me/p/model-1a2b:best"
-    )
-    try:
-        import wandb
-
-        artifact: Any = wandb.Api().artifact(name.removeprefix(ARTIFACT), type="model")
-        files = sorted(Path(artifact.download()).glob("*.ckpt"))
-    except Exception as error:  # wandb raises many types
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UserError(f"{name} cannot be downloaded ({reason}); {expected}") from error
-    if not files:
-        raise UserError(f"{name} holds no checkpoint (.ckpt); {expected}")
-    return files[-1]
 
 
 def weights_in(folder: Path) -> Path:

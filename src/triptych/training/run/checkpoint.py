@@ -31,15 +31,7 @@ from torch import Tensor, nn
 
 from triptych.config.schema import from_plain
 from triptych.errors import UserError
-from triptych.pretrained import (
-    ARTIFACT,
-    PREFIX,
-    WEIGHTS,
-    downloaded,
-    find,
-    read_metadata,
-    weights_in,
-)
+from triptych.pretrained import PREFIX, WEIGHTS, find, read_metadata, weights_in
 from triptych.training.finetune.parts import merge_adapters
 from triptych.types import Checked
 from triptych.version import __version__
@@ -126,13 +118,8 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     Raises UserError for a file that is missing, damaged, of another format or no checkpoint.
     """
     # A Path is a file, also one that is named like a shipped model.
-    name = path if isinstance(path, str) else ""
-    if name.startswith(PREFIX):
-        file = find(name)
-    elif name.startswith(ARTIFACT):
-        file = downloaded(name)
-    else:
-        file = Path(path).expanduser()
+    shipped = isinstance(path, str) and path.startswith(PREFIX)
+    file = find(str(path)) if shipped else Path(path).expanduser()
     if file.is_dir():
         file = weights_in(file)
 
