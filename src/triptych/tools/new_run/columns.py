@@ -154,8 +154,11 @@ def names_columns(first: Sequence[str], others: Sequence[Sequence[str]]) -> bool
     """Return whether the first row of a table names its columns; others: further rows.
 
     It does where two cells are words for columns or one is and the others may be; where a cell is
-    none of few values that the rest of its column has; or where single words stand above texts.
+    none of few values that the rest of its column has; or where single words stand above texts. A
+    cell that comes again in its column is no name.
     """
+    if any(cell in filter(None, values) for cell, *values in zip(first, *others, strict=True)):
+        return False
     for cell in filter(None, first):
         if not re.fullmatch(r"_?[^\W\d_][\w .()/#:-]{0,39}", cell) or cell[-1] in ".!?:":
             return False

@@ -3,10 +3,11 @@
 A domain names a module that looks at data; `triptych new-run` makes settings of what it finds.
 """
 
+import re
 import statistics
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,8 @@ from triptych.domains.options import counted
 from triptych.errors import UserError
 from triptych.files.folders import endings, named, visible_files
 from triptych.files.reading import read_in_order
-from triptych.files.splits import split_at
+from triptych.files.splits import split_at, split_in_name
+from triptych.text.tables import plain_name
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
@@ -69,8 +71,8 @@ def read_usable(
     what: str,
     least: int,
     count: Callable[[Found], int] = lambda found: 1,
-) -> tuple[list[Found], list[str]]:
-    """Return what usable files hold, and why others are none; UserError for fewer than `least`.
+) -> list[Found]:
+    """Return what usable files hold; UserError for fewer than `least`, with why others are none.
 
     read: returns what one file holds, or as text why it cannot be used. what: name of the items;
     count: their number in what a file holds.
@@ -84,7 +86,7 @@ def read_usable(
         raise UserError(
             f"{folder} has {n_found} {what} that can be used; expected {least} or more{why}"
         )
-    return found, reasons
+    return found
 
 
 def data_files(folder: Path, suffixes: Collection[str], what: str) -> tuple[list[Path], list[Path]]:
@@ -110,6 +112,20 @@ def is_about(name: str) -> bool:
     """Return whether a file says something about the data, such as README, and is none of them."""
     stem = name.rpartition("/")[2].lower().lstrip("_")
     return stem.startswith(ABOUT) or stem.endswith(NO_DATA)
+
+
+def by_split(names: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return files by split, several of train and of validation; a second test set by its name.
+
+    names: of what is read -> name that may say its split.
+    """
+    files: dict[str, list[str]] = {split: [] for split in ("train", *HELD_OUT)}
+    for read, name in names.items():
+        split = split_in_name(name) or "train"
+        if split == "test" and files["test"]:
+            split = re.sub(r"[^\w]+", "_", plain_name(name).replace("*", "")).strip("_")
+        files.setdefault(split, []).append(read)
+    return {split: found for split, found in files.items() if found}
 
 
 def left_out(names: Sequence[str]) -> list[str]:

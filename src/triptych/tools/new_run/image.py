@@ -83,7 +83,7 @@ def describe(options: NewRunOptions) -> Description:
     split_of = {path: name for name in splits for path, _ in list_split(folder, name).files}
     files = [path for path, _ in listing.files]
     every = max(1, -(-len(files) // MOST_LOOKED_AT))
-    looked, _ = read_usable(
+    looked = read_usable(
         partial(_read, folder), files[::every], folder,
         what=KIND, least=LEAST, count=lambda file: len(file.pages),
     )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,9 +17,8 @@ from triptych.domains.language.tasks.labelled import Classification, Entailment,
 from triptych.domains.options import counted
 from triptych.errors import UserError
 from triptych.files import lines
-from triptych.files.folders import visible_files
-from triptych.files.lines import read_lines
-from triptych.files.splits import hash_position, split_in_name
+from triptych.files.folders import named, visible_files
+from triptych.files.splits import hash_position
 from triptych.text import tables
 from triptych.text.word_piece import WordPiece
 from triptych.tools.new_run.columns import Table, columns_of_labels, is_table
@@ -28,6 +26,7 @@ from triptych.tools.new_run.data import (
     HELD_OUT,
     Description,
     Setting,
+    by_split,
     data_files,
     held_out,
     is_about,
@@ -40,8 +39,6 @@ TEXTS = tuple(f".txt{end}" for end in ("", *lines.SUFFIXES))
 TABLES = tuple(f"{kind}{end}" for kind in tables.SUFFIXES for end in ("", *lines.SUFFIXES))
 LEAST = 100
 """Fewest lines, and fewest documents, of which a vocabulary and a model can be learnt."""
-LONG_LINE = 5000
-"""Characters above which a line is no sentence."""
 LITTLE = 200_000
 """Tokens below which a model repeats its text."""
 TASKS: dict[int, type[LabelledTask]] = {1: Classification, 2: Entailment}
@@ -100,18 +97,13 @@ def _find(data: Path, options: LanguageNewRunOptions, *, labelled: bool) -> Text
     if not data.exists():
         raise UserError(f"{given} does not exist; expected a text file or a folder of text files")
     suffixes, kind = (TABLES, "tables of text and label") if labelled else (TEXTS, "text files")
-    names: dict[str, list[str]] = {split: [] for split in ("train", *HELD_OUT)}
-    chosen, _ = data_files(data, suffixes, kind)
-    chosen = [path for path in chosen if not is_about(path.name)] or chosen
-    for path in chosen:
-        name = path.relative_to(data).as_posix()
-        names[split_in_name(name) or "train"].append(name)
-    if not names["train"]:
-        names = {"train": sorted(chain.from_iterable(names.values()))}
-    others = [path.relative_to(data).as_posix() for path in visible_files(data)]
-    others = sorted({*others} - {*chain.from_iterable(names.values())})
-    found = {split: found for split, found in names.items() if found}
-    return TextData(given, options.data, found, others)
+    files, others = data_files(data, suffixes, kind)
+    chosen = [path for path in files if not is_about(path.name)] or files
+    names = [path.relative_to(data).as_posix() for path in chosen]
+    splits = by_split({name: name for name in names})
+    unread = [path.relative_to(data).as_posix() for path in (*others, *files) if path not in chosen]
+    splits = splits if "train" in splits else {"train": names}
+    return TextData(given, options.data, splits, unread)
 
 
 def _describe_text(data: TextData, *, masked: bool) -> Description:
@@ -119,28 +111,22 @@ def _describe_text(data: TextData, *, masked: bool) -> Description:
     source = TextFiles(data.directory, data.names)
     every = {split: list(source.read(split)) for split in data.names}
     counts = {split: sum(map(len, documents)) for split, documents in every.items()}
-    data.check_filled(counts)
     documents = every["train"]
     lines = list(chain.from_iterable(documents))
-    _check_text(data, source, lines)
+    _check_text(data, lines)
     one_per_line = len(documents) < LEAST
     if one_per_line:
         documents = [[line] for line in lines]
-    texts = measure(documents, n_specials=2 if masked else 1)
+    lengths, n_all, sentence = measure(documents, n_specials=2 if masked else 1)
     places = [hash_position(source.key(document).encode()) for document in documents]
     kind = "lines" if one_per_line else "documents"
     shares = held_out(places, data.missing(), usual=0.05, least=10, what=kind)
-    n_tokens = texts.n_tokens * (1 - sum(share.value for share in shares.values()))
+    n_tokens = n_all * (1 - sum(share.value for share in shares.values()))
     why = "each line by itself" if one_per_line else "blank lines separate documents"
-    facts = [data.sentence(counts, "lines of text"), texts.sentence]
+    facts = [*data.facts(counts, "lines of text"), sentence]
     other = "next_token" if masked else "masked"
     does = "continues text" if masked else "fills gaps (BERT)"
     advice = [f"for a model that {does}: --task {other}"]
-    if len(parents := {Path(name).parent.name for name in data.names["train"]}) > 1:
-        advice.append(
-            f"sub-folders ({', '.join(sorted(parents)[:5])}) are no labels: for classification "
-            "write a .tsv file with a text, a tab and a label a row"
-        )
     if one_per_line:
         advice.append(
             "each line is read by itself; if lines belong together, put blank lines between the "
@@ -149,8 +135,6 @@ def _describe_text(data: TextData, *, masked: bool) -> Description:
     else:
         size_of = span([len(document) for document in documents], " lines")
         facts.insert(1, f"{len(documents):,} documents between blank lines: {size_of}")
-    if (longest := max(map(len, lines))) > LONG_LINE:
-        facts.append(f"the longest line has {longest:,} characters; expected a sentence a line")
     if n_tokens < LITTLE:
         facts.append("little text: the model will repeat it, or write sentences without sense")
     return Description(
@@ -165,42 +149,33 @@ def _describe_text(data: TextData, *, masked: bool) -> Description:
             "data.source.one_per_line": Setting(one_per_line, why),
             **{f"data.source.{split}_share": Setting(0.0, "has files") for split in HELD_OUT},
             **{f"data.source.{name}": share for name, share in shares.items()},
-            **texts.settings,
+            **lengths,
         },
         facts=facts,
         advice=advice,
-        sample=f" --prompt {shlex.quote(_with_mask(lines))}" if masked else "",
+        sample=" --prompt 'A text with a [MASK]'" if masked else "",
     )
 
 
-def _check_text(data: TextData, source: TextFiles, lines: list[str]) -> None:
+def _check_text(data: TextData, lines: list[str]) -> None:
     """Raise UserError for too few lines and for text that is no text."""
-    for name in chain.from_iterable(data.names.values()):
-        if any("\0" in line for line in read_lines(source.path(name))):
-            raise UserError(
-                f"{source.path(name)} has NUL characters, as UTF-16 and binary files have; "
-                "expected text in UTF-8"
-            )
+    if any("\0" in line for line in lines):
+        raise UserError(
+            f"{data.given} has NUL characters, as UTF-16 and binary files have; expected text in "
+            "UTF-8"
+        )
     if len(lines) < LEAST:
         raise UserError(
             f"{data.given} has {counted(len(lines), 'line', 'lines')} of text to train on, the "
-            f"longest of {max(map(len, lines)):,} characters; expected {LEAST} or more, a sentence "
-            "each"
+            f"longest of {max(map(len, lines), default=0):,} characters; expected {LEAST} or more, "
+            "a sentence each"
         )
-
-
-def _with_mask(lines: Sequence[str]) -> str:
-    """Return the first words of a line of usual length, one of them masked."""
-    words = sorted(lines, key=len)[len(lines) // 2].split()[:8]
-    words[len(words) // 2] = "[MASK]"
-    return " ".join(words)
 
 
 def _describe_labels(data: TextData) -> Description:
     """Return what lines with labels hold.
 
-    Raises UserError for too few lines, for lines of different numbers of texts, and for labels that
-    cannot be learnt.
+    Raises UserError for too few lines, and for labels that cannot be learnt.
     """
     folder = Path(data.directory).expanduser()
     table = Table.of(folder / data.names["train"][0])
@@ -213,7 +188,6 @@ def _describe_labels(data: TextData) -> Description:
     data = data._replace(names={split: names for split, names in data.names.items() if names})
     source = TabSeparated(data.directory, data.names, header=header, columns=columns)
     own = {split: len(list(source.read(split))) for split in data.names}
-    data.check_filled(own)
     rows = list(source.read("train"))
     _check_labels(data, rows)
     places = [hash_position(source.key(row).encode()) for row in rows]
@@ -224,13 +198,13 @@ def _describe_labels(data: TextData) -> Description:
     train = source.items("train")
     _check_held_out(source, {row.label for row in train})
     n_texts = len(train[0].texts)
-    texts = measure([list(row.texts) for row in rows], n_specials=1 + n_texts)
+    lengths, n_tokens, sentence = measure([[*row.texts] for row in rows], n_specials=1 + n_texts)
     task = TASKS[n_texts]
     labels = Counter(row.label for row in rows)
     facts = [
-        data.sentence(own, "lines with labels"),
+        *data.facts(own, "lines with labels"),
         f"{len(labels)} labels: {_shares(labels)}",
-        texts.sentence,
+        sentence,
     ]
     if header:
         facts.append("the first line of each file names the columns; the data leave it out")
@@ -251,11 +225,11 @@ def _describe_labels(data: TextData) -> Description:
         template="multi30k-languages",
         unit="lines with labels",
         amount=len(train),
-        items=texts.n_tokens * len(train) / len(rows),
+        items=n_tokens * len(train) / len(rows),
         settings={
             "data.source": Setting(to_plain(source)),
             "task.class_path": Setting(f"{task.__module__}.{task.__qualname__}"),
-            **texts.settings,
+            **lengths,
         },
         facts=facts,
         advice=advice,
@@ -271,12 +245,9 @@ def _check_labels(data: TextData, rows: list[Labelled]) -> None:
             f"{data.given} has {len(rows)} lines with labels to train on; expected {LEAST} or more"
         )
     first = rows[0]
-    odd = next((row for row in rows if len(row.texts) != len(first.texts)), None)
-    if odd is not None or len(first.texts) not in TASKS:
-        usual = f"; {first.where} has {len(first.texts) + 1}" if odd else ""
-        odd = odd or first
+    if len(first.texts) not in TASKS:
         raise UserError(
-            f"{odd.where} has {len(odd.texts) + 1} cells{usual}; expected a text and its label, or "
+            f"{first.where} has {len(first.texts) + 1} cells; expected a text and its label, or "
             "two texts and their label, in every line"
         )
     if len(labels) < 2 or len(rows) < REPEATED * len(labels):
@@ -316,8 +287,6 @@ LENGTHS = (32, 64, 96, 128, 192, 256)
 """Lengths of an example in tokens to choose from."""
 FITTING = 0.95
 """Share of the documents that fit into the length."""
-NAMED = 4
-"""Files of a split that are named."""
 
 
 class TextData(NamedTuple):
@@ -336,33 +305,22 @@ class TextData(NamedTuple):
         """Return the splits that are held out of the training files."""
         return [split for split in HELD_OUT if split not in self.names]
 
-    def check_filled(self, counts: dict[str, int]) -> None:
-        """Raise UserError for a split without text; counts: of items by split."""
-        for split, names in self.names.items():
-            if not counts[split]:
-                raise UserError(f"{self.given}: no text in {', '.join(names[:NAMED])}")
-
-    def sentence(self, counts: dict[str, int], what: str) -> str:
-        """Return a sentence about the files of each split; counts: number of `what` by split."""
-        parts = []
-        for split, names in self.names.items():
-            shown = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
-            parts.append(f"{split}: {counts[split]:,} {what} of {shown}")
-        return "; ".join([*parts, *left_out(self.left_out)])
+    def facts(self, counts: dict[str, int], what: str) -> list[str]:
+        """Return sentences about the files of each split; counts: number of `what` by split."""
+        files = (
+            f"{split}: {counts[split]:,} {what} of {named(names)}"
+            for split, names in self.names.items()
+        )
+        return [*files, *left_out(self.left_out)]
 
 
-class Lengths(NamedTuple):
-    """What the documents of a text suggest."""
+def measure(
+    documents: Sequence[Document], *, n_specials: int
+) -> tuple[dict[str, Setting], float, str]:
+    """Return settings of vocabulary and length, the tokens of all documents, and a sentence.
 
-    settings: dict[str, Setting]
-    """Vocabulary and length of an example."""
-    n_tokens: float
-    """Tokens of all documents, about."""
-    sentence: str
-
-
-def measure(documents: Sequence[Document], *, n_specials: int) -> Lengths:
-    """Return the settings of vocabulary and length; n_specials: special ids of an example."""
+    n_specials: special ids of an example.
+    """
     n_sentences = sum(map(len, documents))
     n_characters = sum(len(sentence) for document in documents for sentence in document)
     some = documents[:: -(-n_sentences // LOOKED_AT)]
@@ -391,4 +349,4 @@ def measure(documents: Sequence[Document], *, n_specials: int) -> Lengths:
         f"{span(lengths, ' tokens')} a text; letters: {letters(lines)}"
         f"{tokenizer.unknown_sentence(lines)}"
     )
-    return Lengths(settings, n_tokens, sentence)
+    return settings, n_tokens, sentence

@@ -16,12 +16,11 @@ from triptych.domains.music.sources.midi_folder import (
     read_split_table,
     stored_files,
 )
-from triptych.domains.music.tokenizers.chorales import HIGHEST, LOWEST, VOICES
+from triptych.domains.music.tokenizers.chorales import VOICES
 from triptych.domains.music.tokenizers.instruments import program_names
 from triptych.domains.music.tokenizers.voices import N_VOICES, STEPS_PER_QUARTER
-from triptych.domains.options import NewRunOptions, counted
+from triptych.domains.options import NewRunOptions
 from triptych.errors import UserError
-from triptych.files.folders import named
 from triptych.files.splits import hash_position
 from triptych.tools.new_run.data import (
     Description,
@@ -46,6 +45,24 @@ LONGEST_WINDOW = {PIANO: 2048, BAND: 1024, CHORALES: 512}
 SHORTEST_WINDOW = 256
 ORDER = ("test", "validation")
 """Of the held-out splits in `MidiFolder`."""
+ADVICE = {
+    PIANO: [
+        "suggested: a model of performances on one piano; it reads other instruments as the piano "
+        "and drops drums: for both see the config band-midi"
+    ],
+    BAND: [
+        "suggested: a model of several instruments and drums; that drops the pedal",
+        "for one piano that plays all instruments but drums see the config own-midi",
+    ],
+    CHORALES: [
+        "suggested: a model of chorales on a grid of sixteenths, because most pieces have four "
+        "parts, as single voices or on two staves; of others the four highest pitches at a time "
+        "are read, and pieces with pitches outside C2 to A5 are skipped",
+        "that drops drums, loudness and pedal: for music as it was played see the config own-midi, "
+        "for its instruments band-midi",
+    ],
+}
+"""What the suggested model reads of the pieces, and what that drops, by template."""
 MOST_DIVIDED = 0.02
 """Share of the steps in which a voice may sing more than one note."""
 
@@ -63,8 +80,6 @@ class Looks(NamedTuple):
     quarters: float
     is_four_part: bool
     """Whether the pitched notes are four single voices, or two voices on each of two staves."""
-    is_outside: bool
-    """Whether pitches lie outside those of a chorale."""
 
 
 def describe(options: NewRunOptions) -> Description:
@@ -75,7 +90,7 @@ def describe(options: NewRunOptions) -> Description:
     folder = Path(options.data).expanduser()
     _, others = data_files(folder, (*MUSIC_SUFFIXES, *ARCHIVE_SUFFIXES), KIND)
     with stored_files(folder, MUSIC_SUFFIXES) as files:
-        pieces, unusable = read_usable(_read, files, folder, what=KIND, least=LEAST)
+        pieces = read_usable(_read, files, folder, what=KIND, least=LEAST)
     template = _template(pieces)
     tokens = [_tokens(piece, template) for piece in pieces]
     length = _window(tokens, LONGEST_WINDOW[template])
@@ -91,9 +106,6 @@ def describe(options: NewRunOptions) -> Description:
         held = ", ".join(f"{name.split('_')[0]} {share.why}" for name, share in shares.items())
         value = {"class_path": source, "init_args": arguments}
         settings = {"data.source": Setting(value, f"held out: {held}" if held else "")}
-    facts = _facts(pieces) + left_out([file.name for file in others if file.suffix != ".csv"])
-    if unusable:
-        facts.append(f"{counted(len(unusable), 'file', 'files')} not usable: {named(unusable)}")
     return Description(
         template=template,
         unit="notes",
@@ -104,8 +116,8 @@ def describe(options: NewRunOptions) -> Description:
             "data.sequence_length": Setting(length, notes),
             "data.overlap": Setting(length // 2),
         },
-        facts=facts,
-        advice=_advice(pieces, template),
+        facts=_facts(pieces) + left_out([file.name for file in others if file.suffix != ".csv"]),
+        advice=ADVICE[template],
     )
 
 
@@ -130,7 +142,6 @@ def _read(file: StoredFile) -> Looks | str:
         frozenset(midi.notes.program.tolist()),
         midi.last_tick / midi.ticks_per_quarter,
         _is_four_part(midi),
-        not all(LOWEST <= pitch <= HIGHEST for pitch in midi.notes.pitched.pitch.tolist()),
     )
 
 
@@ -160,37 +171,6 @@ def _template(pieces: list[Looks]) -> str:
         return CHORALES
     several = sum(len(piece.programs) > 1 or DRUMS in piece.programs for piece in pieces)
     return BAND if 2 * several > len(pieces) else PIANO
-
-
-def _advice(pieces: list[Looks], template: str) -> list[str]:
-    """Return what the suggested model reads of these pieces, and what that drops."""
-    n_drums = sum(DRUMS in piece.programs for piece in pieces)
-    drums = f"drums, which {n_drums} pieces have" if n_drums else ""
-    if template == BAND:
-        return [
-            "suggested: a model of several instruments and drums; that drops the pedal",
-            "for one piano that plays all instruments but drums see the config own-midi",
-        ]
-    if template == PIANO:
-        n_several = sum(len(piece.programs - {DRUMS}) > 1 for piece in pieces)
-        colours = f"the instruments of {n_several} pieces, read as one piano" if n_several else ""
-        dropped = " and ".join(filter(None, [drums, colours]))
-        keep = f"; that drops {dropped}: see the config band-midi" if dropped else ""
-        return [f"suggested: a model of performances on one piano{keep}"]
-    n_four = sum(piece.is_four_part for piece in pieces)
-    n_outside = sum(piece.is_outside for piece in pieces)
-    voices = (
-        f"voices of {len(pieces) - n_four} pieces of other forms, of which the four highest "
-        "pitches at a time are read"
-    )
-    skipped = f"{n_outside} pieces with pitches outside C2 to A5, which are skipped"
-    lost = [drums, voices * (n_four < len(pieces)), skipped * (n_outside > 0)]
-    return [
-        f"{n_four} of {len(pieces)} pieces have four parts, as single voices or on two staves",
-        "suggested: a model of chorales on a grid of sixteenths; that drops "
-        f"{', '.join([*filter(None, lost), 'loudness and pedal'])}",
-        "for music as it was played see the config own-midi, for its instruments band-midi",
-    ]
 
 
 def _window(tokens: list[int], longest: int) -> int:

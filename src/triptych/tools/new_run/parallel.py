@@ -26,7 +26,7 @@ from triptych.tools.new_run.columns import (
     language_code,
     side_order,
 )
-from triptych.tools.new_run.data import HELD_OUT, is_about
+from triptych.tools.new_run.data import by_split, is_about
 
 Asked = tuple[str | None, str | None]
 
@@ -149,36 +149,20 @@ def _pairs(data: Path, names: list[str], asked: Asked) -> FoundText | None:
 
 
 def _by_split(data: Path, names: dict[str, str]) -> dict[str, list[str]]:
-    """Return files by split, several of train and of validation; a second test set by its name.
-
-    names: of what is read -> name that may say its split. Raises UserError without one to train on.
-    """
-    files: dict[str, list[str]] = defaultdict(list)
-    for read, name in names.items():
-        split = split_in_name(name) or "train"
-        if split == "test" and "test" in files:
-            split = re.sub(r"[^\w]+", "_", plain_name(name).replace("*", "")).strip("_")
-        files[split].append(read)
+    """Return files as `by_split` does; UserError without one to train on."""
+    files = by_split(names)
     if "train" not in files:
         raise UserError(
             f"--data {data} has {', '.join(files)} files and none to train on; expected two files "
             "such as train.fr and train.en"
         )
-    first = [split for split in ("train", *HELD_OUT) if split in files]
-    return {split: files[split] for split in dict.fromkeys([*first, *files])}
+    return files
 
 
 def _tables(directory: Path, files: dict[str, list[str]], asked: Asked) -> FoundText:
     """Return tables, of which the first one to train on decides the columns."""
     table = Table.of(directory / files["train"][0])
     first, second = _text_columns(table, asked)
-    for name in (name for split in files.values() for name in split):
-        other = Table.of(directory / name)
-        if [column.title for column in other.columns] != [c.title for c in table.columns]:
-            raise UserError(
-                f"{other.path} has the columns {other.kinds()}, and {table.path} has "
-                f"{table.kinds()}; expected tables with the same columns"
-            )
     row_splits: dict[str, str] = {}
     split = next((c for c in table.columns if c.title.lower() in ("split", "subset")), None)
     if split is not None and len(files) == 1:
