@@ -74,8 +74,7 @@ def test_the_sentence_names_the_limits(plain: dict[str, Any], says: str) -> None
 
 def settings_classes() -> Iterator[type]:
     """Every class of settings that has limits, of all domains and commands."""
-    from triptych.tools.complexity import table  # noqa: F401 - declares options of its own
-    from triptych.tools.explain import figure  # noqa: F401
+    from triptych.tools.explain import figure  # noqa: F401 - declares options of its own
 
     for name in domains.names():
         import_kinds(domains.find_domain(name).config_class())

@@ -34,7 +34,7 @@ from torch.utils._pytree import tree_leaves
 from gpu.fake_cuda import fake_cuda
 from triptych.config.schema import from_plain
 from triptych.core.transformer import Stack
-from triptych.tools.complexity.measure import FlopCounter, KeptTensors
+from triptych.tools.complexity import FlopCounter, KeptTensors
 from triptych.training.engine.module import TrainingModule
 
 PEAK = 312e12

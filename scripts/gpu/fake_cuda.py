@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from triptych.core.attention.backends import flex
-from triptych.tools.complexity.measure import sdpa_flops
+from triptych.tools.complexity import sdpa_flops
 
 NO_KERNEL = {
     "alias",

@@ -1,5 +1,6 @@
 """Parts of a Transformer's layers: norms, activations, their number at a position, their costs."""
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -15,10 +16,12 @@ from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.layers import GELU, FeedForward, FeedForwardConfig, LayerNorm, ReLU, SwiGLU
 from triptych.core.universal import AdaptiveDepth, Halted, steps_of
 from triptych.files.drawing import BLUE, COLOURS, GREY, new_figure
-from triptych.tools.complexity.layers import LayerKind, attention, convolution, recurrent
+from triptych.files.progress import aligned
+from triptych.tools.complexity import kept_bytes
 from triptych.tools.explain.figure import figure
 
 from ._drawing import light_grid
+from ._layer_costs import LayerKind, attention, convolution, recurrent
 
 SENTENCES, POSITIONS, FEATURES = 4, 5, 6
 AT = (3, 0, 0)
@@ -39,11 +42,13 @@ PROBABILITIES = (
 )
 """Halting probability of each step, by position."""
 WIDTH, HEADS = 512, 8
-"""Of the layers whose costs are drawn."""
+"""Of the layers whose costs are drawn or listed."""
 WINDOW = 64
 """Positions of a block of local attention, and of the memory before it."""
 KERNEL = 5
 LENGTHS = tuple(2**power for power in range(6, 13))
+LISTED = 512
+"""Length for which the costs are listed."""
 
 
 def norm_layers() -> dict[str, nn.Module]:
@@ -175,15 +180,17 @@ def halting() -> Figure:
 def kinds(length: int) -> dict[str, LayerKind]:
     """Return a causal layer of each kind by name. length: of the sequences."""
 
-    def attention_of(config: AttentionConfig) -> LayerKind:
+    def attention_of(config: AttentionConfig, order: str) -> LayerKind:
         pattern = config.mask_pattern((length,), causal=True)
-        return attention(config.build(WIDTH, HEADS, pattern))
+        return attention(config.build(WIDTH, HEADS, pattern), order)
 
     return {
-        "self-attention": attention_of(Full()),
+        "self-attention": attention_of(Full(), "n^2 d"),
         "LSTM": recurrent("lstm", WIDTH),
         f"convolution, kernel {KERNEL}": convolution(WIDTH, KERNEL),
-        f"local attention, blocks of {WINDOW}": attention_of(Local1D(block=WINDOW, memory=WINDOW)),
+        f"local attention, blocks of {WINDOW}": attention_of(
+            Local1D(block=WINDOW, memory=WINDOW), "r n d"
+        ),
     }
 
 
@@ -209,3 +216,24 @@ def costs() -> Figure:
         axes.axvline(WIDTH, color=GREY, linestyle=":", linewidth=1)
     drawing.legend(loc="outside lower center", ncols=4)
     return drawing
+
+
+@figure(".txt")
+def layer_costs() -> str:
+    """Operations, path, parameters and memory of kinds of layers as a table (table 1)."""
+    lines: list[tuple[str, ...]] = [
+        ("layer", "order", "parameters", "FLOPs", "sequential", "path", "kept MiB")
+    ]
+    for name, kind in kinds(LISTED).items():
+        x = torch.randn(1, LISTED, WIDTH, requires_grad=True)
+        cells = (
+            sum(parameter.numel() for parameter in kind.layer.parameters()),
+            kind.flops(LISTED),
+            LISTED if kind.one_by_one else 1,
+            kind.longest_path(LISTED),
+        )
+        kept = kept_bytes(kind.layer, partial(kind.run, x)) / 2**20
+        order = f"O({kind.order})"
+        lines.append((name, order, *(f"{cell:,}" for cell in cells), f"{kept:.2f}"))
+    about = f"one causal layer, width {WIDTH}, {HEADS} heads, {LISTED} positions:"
+    return "\n".join([about, *aligned(lines, right_from=2), ""])

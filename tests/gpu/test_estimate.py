@@ -15,7 +15,7 @@ from gpu.estimate import STEPS, Step, estimate
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from triptych.tools.complexity.measure import kept_bytes
+from triptych.tools.complexity import kept_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 D, FF, LAYERS, LENGTH = 64, 256, 2, 64

@@ -97,7 +97,7 @@ def _said_once(*, again: bool) -> Iterator[None]:
 
 def measure(comparison: plan.Comparison, variant: str) -> plan.Cost:
     """Return what a variant costs; UserError for settings with which no run could begin."""
-    from triptych.tools.complexity.measure import model_cost
+    from triptych.tools.complexity import model_cost
     from triptych.training.run.checks import check_settings, trainer_settings
 
     domain = find_domain(comparison.domain)

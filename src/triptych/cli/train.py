@@ -10,8 +10,6 @@ from triptych.cli.models import data_advice
 from triptych.domains.base import Domain
 from triptych.domains.options import CommandOptions, argument, check_checkpoint
 from triptych.errors import UserError
-from triptych.files.progress import display
-from triptych.tools.complexity import CostOptions
 from triptych.types import PositiveFloat
 
 BATCH_SIZES = ("batch_size", "max_tokens", "evaluation_batch_size")
@@ -104,11 +102,15 @@ class Pack(CommandOptions):
         print(domain.pack(config, self.out), file=sys.stderr)
 
 
-class Complexity(CostOptions):  # noqa: D101
-    __doc__ = CostOptions.__doc__
+@dataclass(frozen=True, kw_only=True)
+class Complexity(CommandOptions):
+    """Print what a model costs on one batch: parameters, operations and memory.
+
+    The settings are those of `triptych train`.
+    """
 
     def run(self, domain: Domain, config: Any, trainer: Namespace) -> None:
-        from triptych.tools.complexity.table import costs
+        from triptych.tools.complexity import model_cost
 
         task, train_loader, _ = prepare_data(domain, config)
-        print(costs(task, next(iter(train_loader)), self, display("measured layers")))
+        print(model_cost(task, next(iter(train_loader))))

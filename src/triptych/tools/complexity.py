@@ -1,4 +1,4 @@
-"""Costs that are measured, of a layer and of a whole model: operations and kept tensors."""
+"""What a model costs, measured on one batch: operations and kept tensors."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils.flop_counter import FlopCounterMode
 
 from triptych.core.attention.multihead import MultiHeadAttention
-from triptych.core.transformer import Block
-from triptych.errors import UserError
-from triptych.tools.complexity.layers import LayerKind, attention, recurrent_flops
 from triptych.training.engine.module import TrainingModule
 
 
@@ -52,6 +49,12 @@ def sdpa_flops(q: torch.Size, k: torch.Size, v: torch.Size, *_: Any, **__: Any) 
     Products of queries with keys, and of weights with values.
     """
     return 2 * q[:-1].numel() * k[-2] * (k[-1] + v[-1])
+
+
+def recurrent_flops(layer: nn.RNNBase, n_positions: int) -> int:
+    """Return the operations of the products with all matrices of a layer in the forward pass."""
+    matrices = [w for name, w in layer.named_parameters() if name.startswith("weight")]
+    return 2 * n_positions * sum(matrix.numel() for matrix in matrices)
 
 
 class FlopCounter(FlopCounterMode):
@@ -120,6 +123,18 @@ class ModelCost:
     length: int
     """Positions of the longest sequence that a layer reads."""
 
+    def __str__(self) -> str:
+        return "\n".join(
+            (
+                f"{self.parameters:,} parameters",
+                f"a batch of {self.targets:,} predicted values, sequences of at most "
+                f"{self.length:,}:",
+                f"  {self.flops / 1e9:,.2f} GFLOP in the forward pass, three times as many in "
+                "training",
+                f"  {self.kept_bytes / 2**20:,.1f} MiB of activations kept for the backward pass",
+            )
+        )
+
 
 def model_cost(task: TrainingModule, batch: Any) -> ModelCost:
     """Measure the training loss of one batch."""
@@ -145,31 +160,3 @@ def model_cost(task: TrainingModule, batch: Any) -> ModelCost:
             hook.remove()
     parameters = sum(parameter.numel() for parameter in task.parameters())
     return ModelCost(parameters, targets[0], counter.total, kept, max(lengths))
-
-
-def width_and_heads(model: nn.Module) -> tuple[int, int]:
-    """Width and number of heads of the model's layers; one head for a recurrent model.
-
-    Raises UserError for a model without attention and recurrence.
-    """
-    for layer in model.modules():
-        if isinstance(layer, MultiHeadAttention):
-            return layer.n_heads * layer.d_head, layer.n_heads
-    for layer in model.modules():
-        if isinstance(layer, nn.RNNBase):
-            return layer.hidden_size, 1
-    raise UserError(
-        "the model has no attention and no recurrent layer, whose costs could be compared"
-    )
-
-
-def own_layers(model: nn.Module) -> dict[str, LayerKind]:
-    """One self-attention layer of each variant of the model, by the names of the variants."""
-    layers: dict[str, LayerKind] = {}
-    for block in model.modules():
-        if isinstance(block, Block):
-            layer = block.attention
-            direction = "" if layer.mask_pattern.causal else ", both directions"
-            name = f"{type(block.variant).__name__}{direction}"
-            layers.setdefault(name, attention(layer))
-    return layers

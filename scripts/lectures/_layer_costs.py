@@ -11,12 +11,11 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from triptych.core.attention.full import Full
-from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.mask import COUNTED_TOGETHER, MaskPattern
 from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.models.recurrent import CellKind, recurrent_layers
 from triptych.core.state import ForwardContext
+from triptych.tools.complexity import recurrent_flops
 from triptych.training.engine.speed import attention_flops
 
 
@@ -70,12 +69,6 @@ def recurrent(cell: CellKind, width: int) -> LayerKind:
     return LayerKind(layer, width, partial(recurrent_flops, layer), steps, "n d^2", one_by_one=True)
 
 
-def recurrent_flops(layer: nn.RNNBase, n_positions: int) -> int:
-    """Return the operations of the products with all matrices of a layer in the forward pass."""
-    matrices = [w for name, w in layer.named_parameters() if name.startswith("weight")]
-    return 2 * n_positions * sum(matrix.numel() for matrix in matrices)
-
-
 def convolution(width: int, kernel: int) -> LayerKind:
     """Return a causal convolution with a contiguous kernel of at least 2 positions."""
 
@@ -102,29 +95,6 @@ class CausalConvolution(nn.Module):
 
 UNREACHABLE = 2**31
 """Path length where no number of layers connects two positions."""
-
-
-def layer_kinds(
-    width: int, n_heads: int, *, window: int, kernel: int, length: int
-) -> dict[str, LayerKind]:
-    """The kinds of table 1 at one width, by name.
-
-    window: largest number of positions that a query of local attention reads, half of them in its
-    own block, at least 2. length: of the longest sequence. Raises ValueError for heads that do not
-    divide the width.
-    """
-    local = Local1D(block=window // 2, memory=window - window // 2)
-    full, restricted = (
-        variant.build(width, n_heads, variant.mask_pattern((length,), True))
-        for variant in (Full(), local)
-    )
-    return {
-        "self-attention": attention(full, "n^2 d"),
-        f"local attention, r {window}": attention(restricted, "r n d"),
-        "LSTM": recurrent("lstm", width),
-        "GRU": recurrent("gru", width),
-        f"convolution, k {kernel}": convolution(width, kernel),
-    }
 
 
 def path_length(pattern: MaskPattern, length: int) -> int:
