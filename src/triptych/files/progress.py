@@ -5,9 +5,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import ClassVar
+from typing import TextIO
 
 from triptych.types import Progress
+
+_OPEN: list[tuple[TextIO, int]] = []
+"""Terminal and width of the line that has no end yet; empty for none."""
 
 
 class ProgressLine:
@@ -16,9 +19,6 @@ class ProgressLine:
     On a terminal the line is rewritten; in a log a new line follows every 30 s at most.
     at_most: the work may end before its total; its last call then gives the units done as total.
     """
-
-    is_open: ClassVar[bool] = False
-    """Whether the last line on the terminal has no end yet."""
 
     def __init__(self, what: str, *, at_most: bool = False) -> None:
         self.what, self.at_most = what, at_most
@@ -44,17 +44,26 @@ class ProgressLine:
         per_second = f", {rate:.{0 if rate >= 10 else 1}f}/s" if rate else ""
         rest = f", {most}{left:.0f} s left" if left else ""
         text = f"{done}{of_total}{per_second}{took}{rest}"
-        start = "\r\033[K" if self.terminal else ""
-        end = "\n" if self.finished or not self.terminal else ""
-        ProgressLine.is_open = not end
-        print(f"{start}{self.what}: {text}", end=end, file=sys.stderr, flush=True)
+        ended = self.finished or not self.terminal
+        write_line(f"{self.what}: {text}", sys.stderr, ended=ended)
+
+
+def write_line(text: str, stream: TextIO, *, ended: bool = True) -> None:
+    """Write a line; on a terminal over the one that has no end yet, with spaces as tqdm does.
+
+    A control sequence that deletes the line means nothing to Weights & Biases, which records it.
+    """
+    if stream.isatty():
+        width = _OPEN.pop()[1] if _OPEN else 0
+        _OPEN.extend([] if ended else [(stream, len(text))])
+        text = f"\r{text.ljust(width)}"
+    print(text, end="\n" if ended else "", file=stream, flush=True)
 
 
 def end_line() -> None:
     """End the line of work that was given up, so that a message begins a new one."""
-    if ProgressLine.is_open:
-        ProgressLine.is_open = False
-        print(file=sys.stderr)
+    if _OPEN:
+        print(file=_OPEN.pop()[0], flush=True)
 
 
 _DISPLAY: ContextVar[Callable[..., Progress] | None] = ContextVar("display", default=None)

@@ -11,29 +11,16 @@ import pytorch_lightning as pl
 from lightning_fabric.utilities.rank_zero import rank_zero_only
 from pytorch_lightning.callbacks import Callback
 
+from triptych.files.progress import end_line, write_line
+
 if TYPE_CHECKING:
     from triptych.training.engine.module import TrainingModule
-
-
-_OPEN = {"width": 0}
-"""Width of the terminal's progress line; 0 if there is none."""
 
 
 @rank_zero_only
 def say(sentence: str) -> None:
     """Print a sentence to standard output, on rank 0 only."""
-    _print(sentence, "\n")
-
-
-def _print(text: str, end: str) -> None:
-    """Print over a terminal's progress line, with spaces as tqdm does.
-
-    A control sequence that deletes the line means nothing to Weights & Biases, which records it.
-    """
-    if sys.stdout.isatty():
-        width, _OPEN["width"] = _OPEN["width"], 0 if end else len(text)
-        text = f"\r{text.ljust(width)}"
-    print(text, end=end, flush=True)
+    write_line(sentence, sys.stdout)
 
 
 def clock(seconds: float | None) -> str:
@@ -101,9 +88,7 @@ class ShowProgress(Callback):
 
     def on_exception(self, *_: Any) -> None:
         """End a terminal's progress line, so that the message begins a new one."""
-        if _OPEN["width"]:
-            _OPEN["width"] = 0
-            print(flush=True)
+        end_line()
 
     def _line(self, text: str) -> None:
-        _print(text, "" if self.terminal else "\n")
+        write_line(text, sys.stdout, ended=not self.terminal)
