@@ -34,17 +34,17 @@ def test_attention_translation(cli, tmp_path: Path, translation_checkpoint: Path
         assert {len(row) for row in one["cross"]} == {len(one["source_pieces"])}
 
     (tmp_path / "in.txt").write_text("one\n", encoding="utf-8")
-    more = ["--input", "in.txt", "--encoder", "true", "--head", 2, "--layer", 1]
+    more = ["--input", "in.txt", "--head", 2, "--layer", 1]
     assert cli(*command, "--out", "c", *more).code == 0
     assert {path.name for path in (tmp_path / "c").iterdir()} == {
-        "attention.json", "sentence-001.png", "sentence-001-encoder.png",
+        "attention.json", "sentence-001.png",
     }  # fmt: skip
     assert json.loads((tmp_path / "c/attention.json").read_text())[0]["head"] == 2
     again = cli(*command, "--out", "c", *more)
     assert (again.code, "already holds attention.json" in again.err) == (2, True)
     (tmp_path / "c/attention.json").unlink()
     again = cli(*command, "--out", "c", *more)
-    assert (again.code, "already holds sentence-001.png and 1 more" in again.err) == (2, True)
+    assert (again.code, "already holds sentence-001.png" in again.err) == (2, True)
     assert cli(*command, "--out", "c", *more, "--overwrite").code == 0
 
 

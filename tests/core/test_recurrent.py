@@ -119,7 +119,6 @@ def test_a_condition_can_be_used_again() -> None:
     """Steps write into the state, not into the condition that it was made of."""
     each, (source, padding, target) = recurrent(cell="gru"), batch()
     assert each.decodes_padded_sources
-    assert not each.source_has_attention
     assert each.bytes_per_position() == 2 * D * 8  # a key and a value of a source position
     condition = each.encode(source, padding)
     for _ in range(2):

@@ -187,7 +187,6 @@ def test_a_wide_beam_finds_the_best_target_and_a_beam_of_1_is_greedy(
 def test_what_an_encoder_decoder_says_of_itself() -> None:
     model = transformer()
     assert model.decodes_padded_sources
-    assert model.source_has_attention
     assert model.bytes_per_position() == 2 * model.decoder.n_layers * D * 8
     state = model.init_state(2, 8, condition=model.encode(torch.randint(9, (2, 6))))
     with pytest.raises(ValueError, match="start token"):

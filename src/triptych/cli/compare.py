@@ -5,6 +5,7 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
@@ -12,17 +13,37 @@ from statistics import fmean
 from triptych.cli.options import read_run
 from triptych.cli.train import prepare_data
 from triptych.domains import find_domain
+from triptych.domains.options import CommandOptions, argument
 from triptych.errors import TrainingStopped, UserError
 from triptych.files.progress import aligned
 from triptych.files.results import write_atomically
-from triptych.tools.compare import CompareOptions, plan
+from triptych.tools.compare import plan
+from triptych.types import PositiveInt
 
 COUNTED = 4
 """Batches whose operations are counted; the mean stands for all."""
 
 
-class Compare(CompareOptions):  # noqa: D101
-    __doc__ = CompareOptions.__doc__
+@dataclass(frozen=True, kw_only=True)
+class Compare(CommandOptions):
+    """Train variants of a config with several seeds and one budget, and compare their scores.
+
+    The same command trains what is missing or unfinished, and writes the table and the curves anew.
+    """
+
+    name: str
+    out: str | None = None
+    """Folder for runs, table and curves; null for runs/compare/NAME."""
+    processes: PositiveInt = 1
+    """Runs that are trained at the same time."""
+    dry_run: bool = False
+    """List the variants with their parameters, steps and operations, and train nothing."""
+
+    parser_arguments = argument(
+        "name",
+        "YAML file with a config, variants, seeds and a budget, or the NAME of a shipped one.",
+        metavar="FILE",
+    )
 
     @staticmethod
     def names() -> list[str]:

@@ -161,76 +161,66 @@ HALTED = SentenceAttention(
 
 
 def test_drawings_show_weights_by_piece(figures: list[Any]) -> None:
-    assert draw(HALTED, encoder=True) == {"": b"1", "-encoder": b"2"}
-    rows_of = {0: HALTED.target_pieces, 1: HALTED.source_pieces}
-    for number, weights in ((0, HALTED.cross), (1, HALTED.encoder)):
-        axes = figures[number].axes[0]
-        (image,) = axes.images
-        assert image.get_array().tolist() == weights
-        assert image.get_clim() == (0, max(map(max, weights)))
-        assert (names(axes.xaxis), names(axes.yaxis)) == (HALTED.source_pieces, rows_of[number])
-    assert draw(HALTED, encoder=False) == {"": b"3"}
+    assert draw(HALTED) == b"1"
+    axes = figures[0].axes[0]
+    (image,) = axes.images
+    assert image.get_array().tolist() == HALTED.cross
+    assert image.get_clim() == (0, max(map(max, HALTED.cross)))
+    assert (names(axes.xaxis), names(axes.yaxis)) == (HALTED.source_pieces, HALTED.target_pieces)
     wide = heat_map(np.full((2, 60), 1 / 60).tolist(), ["x"] * 2, ["long"] * 60)
-    assert wide == b"4"
+    assert wide == b"2"
     assert figures[0].get_size_inches().tolist() == pytest.approx([4.5, 3.0])
-    assert figures[3].get_size_inches().tolist() == pytest.approx([60 * 0.34 + 2.2, 3.0])
+    assert figures[1].get_size_inches().tolist() == pytest.approx([60 * 0.34 + 2.2, 3.0])
     tall = heat_map(np.full((200, 1), 1.0).tolist(), ["x"] * 200, ["y"])
-    assert tall == b"5"
-    assert figures[4].get_size_inches().tolist() == pytest.approx([4.5, 31.6]), "scaled down"
+    assert tall == b"3"
+    assert figures[2].get_size_inches().tolist() == pytest.approx([4.5, 31.6]), "scaled down"
     slants = [
-        label.get_rotation() for n in (0, 3) for label in figures[n].axes[0].get_xticklabels()
+        label.get_rotation() for n in (0, 1) for label in figures[n].axes[0].get_xticklabels()
     ]
     assert slants == [45] * 62
     heat_map([[1.0]], ["x"], ["to"])
-    assert figures[5].axes[0].get_xticklabels()[0].get_rotation() == 0
+    assert figures[3].axes[0].get_xticklabels()[0].get_rotation() == 0
 
 
-@pytest.mark.parametrize("encoder", [True, False])
-def test_each_sentence_has_its_drawings_in_the_folder(
+def test_each_sentence_has_its_drawing_in_the_folder(
     translator: TranslationModel,
     figures: list[Any],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
-    encoder: bool,
 ) -> None:
     """Numbered as the lines are, blank ones too."""
     found = [replace(HALTED, source=line) for line in ("a", "b")]
     (tmp_path / "lines.txt").write_text("a\n\nb\n", encoding="utf-8")
     options = TranslationAttentionOptions(
-        checkpoint="x", out="y", input=str(tmp_path / "lines.txt"), encoder=encoder
+        checkpoint="x", out="y", input=str(tmp_path / "lines.txt")
     )
     folder = OutputFolder(str(tmp_path / "out"), overwrite=False)
     monkeypatch.setattr(
         translator, "attention", lambda lines, layer=None, head=None, beam=0: iter(found)
     )
     translator.write_attention(options, folder)
-    ends = ["", *["-encoder"] * encoder]
-    drawings = {f"sentence-00{n}{end}.png" for n in (1, 3) for end in ends}
+    drawings = {f"sentence-00{n}.png" for n in (1, 3)}
     numbers = json.loads((tmp_path / "out/attention.json").read_text())
     assert [(one["drawing"], one["source"]) for one in numbers] == [
         ("sentence-001.png", "a"), ("sentence-003.png", "b")
     ]  # fmt: skip
     files = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
     assert files.keys() == {"attention.json", *drawings}
-    in_order = [files[f"sentence-00{n}{end}.png"] for n in (1, 3) for end in ends]
-    assert in_order == [b"%d" % n for n in range(1, 2 * len(ends) + 1)]
+    assert [files[f"sentence-00{n}.png"] for n in (1, 3)] == [b"1", b"2"]
     with pytest.raises(UserError, match="already holds"):
         translator.write_attention(options, folder)
 
 
-def drawn(piece: str) -> list[bytes]:
-    return draw(
-        SentenceAttention("", "", 1, None, [piece], ["a"], cross=[[1.0]], encoder=[[1.0]]),
-        encoder=True,
-    )
+def drawn(piece: str) -> bytes:
+    return draw(SentenceAttention("", "", 1, None, [piece], ["a"], cross=[[1.0]], encoder=[[1.0]]))
 
 
 def test_letters_that_no_font_has_are_told_and_drawn_all_the_same(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert len(drawn("zwölf·<end>")) == 2
+    assert drawn("zwölf·<end>")
     assert capsys.readouterr().err == ""
-    assert len(drawn("b\U0010fffd")) == 2
+    assert drawn("b\U0010fffd")
     assert "no installed font has a letter for \U0010fffd:" in capsys.readouterr().err
 
 

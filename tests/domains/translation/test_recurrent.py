@@ -14,7 +14,6 @@ from triptych.config.schema import from_plain, to_plain
 from triptych.core.models.recurrent import RecurrentEncoderDecoder
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.translation.config import Config, ModelConfig
-from triptych.domains.translation.domain import TranslationAttentionOptions
 from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.model import Recurrent
 from triptych.errors import UserError
@@ -48,9 +47,6 @@ def test_the_attention_of_a_sentence(translator: TranslationModel) -> None:
     )  # fmt: skip
     for row in found.cross:
         assert sum(row) == pytest.approx(1.0, abs=1e-5)
-    wanted = TranslationAttentionOptions(checkpoint="", out="", encoder=True)
-    with pytest.raises(UserError, match="expected no --encoder"):
-        translator.write_attention(wanted, None)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ class AttentionWeights(NamedTuple):
     cross: Tensor
     """Of the target to the source: [B, H, L, K]."""
     source: Tensor | None = None
-    """Of the source to itself: [B, H, K, K]; None without `source_has_attention`."""
+    """Of the source to itself: [B, H, K, K]; None where it has no self-attention."""
     target: Tensor | None = None
     """Of the target to itself: [B, H, L, L]; None where it has no self-attention."""
 
@@ -41,8 +41,6 @@ class SequenceToSequence(AutoregressiveModel):
 
     decodes_padded_sources: bool = True
     """Whether `encode` takes sources of unequal lengths, which are padded."""
-    source_has_attention: bool = True
-    """Whether `attention` gives weights of the source to itself."""
 
     def forward(
         self, source: Tensor, source_padding: Tensor | None, target_input: Tensor

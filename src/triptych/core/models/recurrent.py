@@ -183,7 +183,6 @@ class RecurrentEncoderDecoder(SequenceToSequence):
     `EncoderDecoder`. Dropout applies to embeddings, between layers, and before the output.
     """
 
-    source_has_attention = False
     n_layers = 1
 
     def __init__(

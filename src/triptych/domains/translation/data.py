@@ -96,7 +96,13 @@ def read_training_data(
     filled = list(filter(all, pairs))  # with text on both sides
     left_out = len(pairs) - len(filled)
     if vocabulary is None:
-        tokenizers = learn_vocabulary(config, filled)
+        tokenizers = Tokenizers.train(
+            [source for source, _ in filled],
+            [target for _, target in filled],
+            kind=config.tokenizer,
+            vocabulary_size=config.vocabulary_size,
+            shared=config.shared_vocabulary,
+        )
     else:
         tokenizers = Tokenizers.from_plain(vocabulary)
         print(
@@ -115,14 +121,3 @@ def read_training_data(
         file=sys.stderr,
     )
     return tokenizers, loader, validation
-
-
-def learn_vocabulary(config: DataConfig, pairs: Sequence[Pair]) -> Tokenizers:
-    """Return the vocabulary of the settings, learnt from these pairs."""
-    return Tokenizers.train(
-        [source for source, _ in pairs],
-        [target for _, target in pairs],
-        kind=config.tokenizer,
-        vocabulary_size=config.vocabulary_size,
-        shared=config.shared_vocabulary,
-    )

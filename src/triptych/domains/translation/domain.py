@@ -194,8 +194,6 @@ class TranslationAttentionOptions(options.AttentionOptions):
     """Folder for one .png per sentence and for attention.json; created if missing."""
     input: str | None = None
     """Text file (UTF-8), one sentence a line; null for standard input."""
-    encoder: bool = False
-    """Draw the encoder's self-attention too, as one more .png per sentence."""
     beam: PositiveInt = SearchOptions.beam
     """Number of hypotheses in beam search, 1 for greedy search."""
 

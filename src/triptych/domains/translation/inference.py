@@ -258,21 +258,16 @@ class TranslationModel(metrics.LikelihoodScores, TrainedModel):
                 )
 
     def write_attention(self, options: TranslationAttentionOptions, out: OutputFolder) -> str:
-        model = self.full_model
-        if options.encoder and not model.source_has_attention:
-            raise UserError("this model reads the source without attention; expected no --encoder")
         lines = read_input_lines(options.input)
         stems = [f"sentence-{n:03d}" for n, line in enumerate(lines, start=1) if line.strip()]
         if not stems:
             name = options.input or "standard input"
             raise UserError(f"{name} has no sentence; expected at least one line with text")
-        ends = ["", *[render.ENCODER] * options.encoder]
-        out.check_free([NUMBERS, *(f"{stem}{end}.png" for stem in stems for end in ends)])
+        out.check_free([NUMBERS, *(f"{stem}.png" for stem in stems)])
         found = list(self.attention(lines, **options.arguments_of(self.attention)))
         numbers = []
         for stem, attended in zip(stems, found, strict=True):
-            for end, drawing in render.draw(attended, encoder=options.encoder).items():
-                out.write(f"{stem}{end}.png", drawing)
+            out.write(f"{stem}.png", render.draw(attended))
             numbers.append({"drawing": f"{stem}.png", **asdict(attended)})
         out.write(NUMBERS, json_bytes(numbers))
         return f"{counted(len(numbers), 'sentence', 'sentences')} (.png, {NUMBERS}) in {out}"

@@ -40,8 +40,6 @@ SPACE = "·"
 """Visible character for a space in a piece."""
 END_NAME = "<end>"
 START_NAME = "<start>"
-ENCODER = "-encoder"
-"""End of the names of drawings of the encoder's self-attention."""
 CELL = 0.34
 """Side of a cell in inches."""
 MAX_SIDE = 30.0
@@ -168,23 +166,15 @@ def merge_pieces(weights: Tensor, queries: Sequence[int], keys: Sequence[int]) -
     return torch.stack([part.mean(0) for part in summed.split(list(queries), 0)])
 
 
-def draw(attended: SentenceAttention, *, encoder: bool) -> dict[str, bytes]:
-    """Return PNGs by the ends of their names: "" for the cross-attention.
-
-    ENCODER, if asked for, has the self-attention of the encoder. Prints the characters that no
-    installed font has.
-    """
+def draw(attended: SentenceAttention) -> bytes:
+    """Return the cross-attention as PNG; prints the characters that no installed font has."""
     heads = "mean of all heads" if attended.head is None else f"head {attended.head}"
-    where = f"layer {attended.layer}, {heads}"
+    title = f"cross-attention, layer {attended.layer}, {heads}"
     source, target = attended.source_pieces, attended.target_pieces
     with missing_letters_told():
-        sides = {"title": f"cross-attention, {where}", "queries": "translation", "keys": "source"}
-        drawings = {"": heat_map(attended.cross, target, source, **sides)}
-        if encoder and attended.encoder is not None:
-            title = f"self-attention of the encoder, {where}"
-            sides = {"title": title, "queries": "query", "keys": "key"}
-            drawings[ENCODER] = heat_map(attended.encoder, source, source, **sides)
-    return drawings
+        return heat_map(
+            attended.cross, target, source, title=title, queries="translation", keys="source"
+        )
 
 
 def heat_map(

@@ -113,7 +113,7 @@ class TranslationTrainingModule(LikelihoodScores, TrainingModule):
                 score = sentence_chrf(hypothesis, [reference]).score
                 writer.writerow([source, reference, hypothesis, same, f"{score:.0f}"])
         for attended in self._in_use().attention([shown[0][0][0]], beam=1):
-            (folder / ATTENTION).write_bytes(draw(attended, encoder=False)[""])
+            (folder / ATTENTION).write_bytes(draw(attended))
 
 
 def prepare(

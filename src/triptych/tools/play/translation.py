@@ -59,7 +59,7 @@ def search(
         layer=layer or None,
         head=head or None,
     )
-    return rows, draw(attended, encoder=False)[""]
+    return rows, draw(attended)
 
 
 def checked_line(model: TranslationModel, text: str) -> str:
