@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.beam_search import beam_search
-from triptych.decoding.beams import Beams, Margins
+from triptych.decoding.beams import Beams
 from triptych.decoding.constraints import (
     AnyForbids,
     ForcedText,
@@ -51,15 +51,14 @@ def test_the_steps_of_beam_search_do_not_wait(
 ) -> None:
     read: list[int] = []
 
-    def ranked(self: Beams, settings: Any) -> dict[int, Any]:
+    def results(self: Beams, settings: Any) -> dict[int, Any]:
         read.append(len(self.row))
         return dict.fromkeys(range(3))
 
     with fake_cuda(model) as launches, monkeypatch.context() as patches:
         with pytest.raises(DataDependentOutputException):  # the results are read on the host
             search(model, CHECK_INTERVAL - 1, beam)
-        patches.setattr(Beams, "ranked", ranked)
-        patches.setattr(Margins, "results", lambda margins, ranked: ranked)
+        patches.setattr(Beams, "results", results)
         counts = []
         for longest in (9, 10):
             launches.by_name.clear()
@@ -81,12 +80,11 @@ def test_the_steps_of_beam_search_do_not_wait(
 def test_constraints_do_not_wait(model: EncoderDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
 
-    def ranked(self: Beams, settings: Any) -> dict[int, Any]:
+    def results(self: Beams, settings: Any) -> dict[int, Any]:
         read.append(self.log_p.shape[1])
         return dict.fromkeys(range(3))
 
-    monkeypatch.setattr(Beams, "ranked", ranked)
-    monkeypatch.setattr(Margins, "results", lambda margins, ranked: ranked)
+    monkeypatch.setattr(Beams, "results", results)
     device = torch.device("cuda")
     with fake_cuda(model):
         required = RequiredPhrases([[[7, 8], [9]], [[5, 5, 6]]], device)

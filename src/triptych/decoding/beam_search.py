@@ -9,7 +9,7 @@ from torch import Tensor
 from triptych.core.heads import at_least_float32
 from triptych.core.models.base import AutoregressiveModel
 from triptych.core.state import DecodingState, tensors_of
-from triptych.decoding.beams import Beams, LengthPenalty, Margins, SearchResult, SearchSettings
+from triptych.decoding.beams import Beams, LengthPenalty, SearchResult, SearchSettings
 from triptych.decoding.constraints import RequiredPhrases
 from triptych.decoding.generate import CHECK_INTERVAL, MIN_DROP_SHARE
 from triptych.decoding.sampling import LogitsConstraint
@@ -45,7 +45,7 @@ def beam_search(
     ones follow, marked as unfinished. A beam of 1 is greedy search: its first end is final.
 
     `Beams` makes the decisions on the device, within a row, so that a result does not depend on
-    the batch; `Margins` observes them. A GPU is waited for every CHECK_INTERVAL steps.
+    the batch. A GPU is waited for every CHECK_INTERVAL steps.
     """
     device = tensors_of(state)[0].device
     batch, longest = len(max_lengths), max(max_lengths)
@@ -56,7 +56,7 @@ def beam_search(
     divisor = torch.stack(divisors).to(device, dtype)  # [L + 1]
     settings = SearchSettings(beam, n_best, end, divisor, n_banks)
     width = settings.width
-    beams, margins = Beams.start(settings, max_lengths), Margins(settings, batch)
+    beams = Beams.start(settings, max_lengths)
     results: dict[int, SearchResult] = {}
     positions = torch.arange(longest, device=device)
     last = torch.full((batch * width, 1), start, device=device)  # [R W, 1]
@@ -78,7 +78,6 @@ def beam_search(
             after = required(history)
             candidates = _best_of_banks(beams.log_p, next_log_p, settings, required.tokens, after)
         parent, token = beams.extend(settings, length, *candidates)  # 2 x [R, W]
-        margins.observe(beams, length, log_p=candidates[0], token=candidates[2])
         if length == longest:
             break
 
@@ -95,7 +94,7 @@ def beam_search(
             break
         if kept is not None:
             stopped = (~beams.running).nonzero().squeeze(1)
-            results |= margins.results(beams.select(stopped).ranked(settings))
+            results |= beams.select(stopped).results(settings)
             rows = torch.tensor(kept, device=device)
             beams, source, token = beams.select(rows), source[rows], token[rows]
             state = state.select(source.flatten(), memory_rows=rows)
@@ -105,7 +104,7 @@ def beam_search(
         if constraint is not None or required is not None:
             history = torch.cat([history.index_select(0, source.flatten()), last], dim=1)
 
-    results |= margins.results(beams.ranked(settings))
+    results |= beams.results(settings)
     return [results[row] for row in range(batch)]
 
 

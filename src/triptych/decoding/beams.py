@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -103,17 +103,6 @@ class SearchSettings:
         return self.beam * self.banks
 
 
-class Ranked(NamedTuple):
-    """The hypotheses of a row, best first."""
-
-    length: int
-    """Tokens of the open ones."""
-    finished: list[Hypothesis]
-    """The n_best + 1 best ones, or all if there are fewer."""
-    unfinished: list[Hypothesis]
-    """All; a result takes them after the finished ones."""
-
-
 @dataclass
 class Beams:
     """The hypotheses of R rows on the device; a row that has stopped keeps its own.
@@ -134,6 +123,8 @@ class Beams:
     """Tokens of the open hypotheses: int64 [R]."""
     lead: Tensor
     """Score of the n-th finished hypothesis minus the bound of the open ones: [R]."""
+    margin: Tensor
+    """Smallest margin of the decisions so far, see `SearchResult`: [R]."""
     log_p: Tensor
     """Of the open hypotheses: [R, W]."""
     tokens: Tensor
@@ -161,6 +152,7 @@ class Beams:
             running=torch.ones_like(max_length, dtype=torch.bool),
             length=torch.zeros_like(max_length),
             lead=real.new_zeros(rows),
+            margin=real.new_full((rows,), torch.inf),
             log_p=log_p,
             tokens=max_length.new_zeros(rows, max(max_lengths) * width),
             parents=max_length.new_zeros(rows, max(max_lengths) * width),
@@ -207,6 +199,8 @@ class Beams:
         if width == 1:  # greedy search: no other hypothesis replaces the first end
             bound = torch.full_like(bound, -torch.inf)
         self.lead = self.ended_score[:, settings.n_best - 1] - bound
+        margin = smallest_gap(log_p, ends, self.lead, beam) / length  # [R]
+        self.margin = self.margin.minimum(margin.where(self.running, torch.inf))
         self.running = self.running & ~(self.lead > 0) & (self.max_length > length)
         return parent.gather(2, kept).flatten(1), token
 
@@ -214,19 +208,19 @@ class Beams:
         """Copies of these rows, int64 [n]."""
         return map_tensors(self, lambda part: part.index_select(0, rows))
 
-    def ranked(self, settings: SearchSettings) -> dict[int, Ranked]:
-        """The hypotheses of each row by its number in the batch. Waits for the device."""
-        beam = settings.beam
+    def results(self, settings: SearchSettings) -> dict[int, SearchResult]:
+        """The result of each row by its number in the batch. Waits for the device."""
+        beam, n_best = settings.beam, settings.n_best
         slots = torch.arange(beam, device=self.length.device)
         open_node = (self.length.unsqueeze(1) - 1) * settings.width + slots  # [R, beam]
         open_log_p = self.log_p[:, :beam]  # only the first bank may end: [R, beam]
         open_score = open_log_p / settings.penalty[self.length].unsqueeze(1)  # [R, beam]
         ended = (self.ended_score, self.ended_log_p, self.ended_node)
         still_open = (open_score, open_log_p, open_node)
-        shared = (self.row, self.length, self.tokens, self.parents)
+        shared = (self.row, self.length, self.margin, self.tokens, self.parents)
         parts = (part.tolist() for part in (*shared, *ended, *still_open))
-        rows = {}
-        for row, length, tokens, parents, *columns in zip(*parts, strict=True):
+        results = {}
+        for row, length, margin, tokens, parents, *columns in zip(*parts, strict=True):
             finished, unfinished = (
                 [
                     Hypothesis(path(tokens, parents, node), score, log_p, finished=flag)
@@ -235,8 +229,15 @@ class Beams:
                 ]
                 for of_kind, flag in ((columns[:3], True), (columns[3:], False))
             )
-            rows[row] = Ranked(length, finished, unfinished)
-        return rows
+            taken = max(0, n_best - len(finished))
+            gaps = [  # of the final order
+                (better.score - worse.score) / length
+                for hypotheses, count in ((finished, n_best), (unfinished, taken))
+                for better, worse in list(pairwise(hypotheses))[:count]
+            ]
+            best = (finished[:n_best] + unfinished)[:n_best]
+            results[row] = SearchResult(best, min([margin, *gaps]))
+        return results
 
 
 def path(tokens: Sequence[int], parents: Sequence[int], node: int) -> list[int]:
@@ -248,47 +249,20 @@ def path(tokens: Sequence[int], parents: Sequence[int], node: int) -> list[int]:
     return backwards[::-1]
 
 
-class Margins:
-    """Smallest margin of the decisions about each of n_rows rows, see `SearchResult.margin`."""
+def smallest_gap(log_p: Tensor, ends: Tensor, lead: Tensor, beam: int) -> Tensor:
+    """Smallest difference between two candidates that the decisions of a step compare: [R].
 
-    def __init__(self, settings: SearchSettings, n_rows: int) -> None:
-        self.settings = settings
-        self.of_steps = settings.penalty.new_full((n_rows,), torch.inf)
-        """Of the steps so far: [B]."""
-
-    def observe(self, beams: Beams, length: int, log_p: Tensor, token: Tensor) -> None:
-        """Take in the step that has extended `beams`, without waiting for the device.
-
-        log_p, token: [R, banks, C], of the candidates of `length` tokens, as in `Beams.extend`.
-        """
-        beam = self.settings.beam
-        ends = token == self.settings.end
-        # Which candidates stay open: the last one that does against the next one.
-        still_open = log_p.masked_fill(ends, -torch.inf).topk(beam + 1, dim=2).values
-        opened = still_open[:, :, beam - 1 :].diff(dim=2).neg()  # [R, banks, 1]
-        # Whether an end is among the best `beam`: against the first one below, or the last one in.
-        last, next_one = log_p[:, :, beam - 1, None], log_p[:, :, beam, None]
-        ended = torch.cat([log_p[:, :, :beam] - next_one, last - log_p[:, :, beam:]], dim=2)
-        ended = ended.masked_fill(~ends, torch.inf)  # [R, banks, C]
-        # Whether the search stops. Going on is no decision: a row that stops has an exact result.
-        stop = beams.lead.where(beams.lead > 0, torch.inf).unsqueeze(1)  # [R, 1]
-        gaps = torch.cat([opened.flatten(1), ended.flatten(1), stop], dim=1)
-        # NaN: both candidates have log p = -inf, which is no decision.
-        margin = gaps.nan_to_num(nan=torch.inf).amin(1) / length  # [R]
-        margin = margin.where(beams.length == length, torch.inf)  # rows that had stopped before
-        self.of_steps.scatter_reduce_(0, beams.row, margin, "amin")
-
-    def results(self, ranked: Mapping[int, Ranked]) -> dict[int, SearchResult]:
-        """The results of rows, whose margins have the final order too. Waits for the device."""
-        n_best, of_steps = self.settings.n_best, self.of_steps.tolist()
-        results = {}
-        for row, (length, finished, unfinished) in ranked.items():
-            taken = max(0, n_best - len(finished))
-            gaps = [
-                (better.score - worse.score) / length
-                for hypotheses, count in ((finished, n_best), (unfinished, taken))
-                for better, worse in list(pairwise(hypotheses))[:count]
-            ]
-            best = (finished[:n_best] + unfinished)[:n_best]
-            results[row] = SearchResult(best, min([of_steps[row], *gaps]))
-        return results
+    log_p, ends: [R, banks, C], of the candidates of the step; lead [R]: as in `Beams`.
+    """
+    # Which candidates stay open: the last one that does against the next one.
+    still_open = log_p.masked_fill(ends, -torch.inf).topk(beam + 1, dim=2).values
+    opened = still_open[:, :, beam - 1 :].diff(dim=2).neg()  # [R, banks, 1]
+    # Whether an end is among the best `beam`: against the first one below, or the last one in.
+    last, next_one = log_p[:, :, beam - 1, None], log_p[:, :, beam, None]
+    ended = torch.cat([log_p[:, :, :beam] - next_one, last - log_p[:, :, beam:]], dim=2)
+    ended = ended.masked_fill(~ends, torch.inf)  # [R, banks, C]
+    # Whether the search stops. Going on is no decision: a row that stops has an exact result.
+    stop = lead.where(lead > 0, torch.inf).unsqueeze(1)  # [R, 1]
+    gaps = torch.cat([opened.flatten(1), ended.flatten(1), stop], dim=1)
+    # NaN: both candidates have log p = -inf, which is no decision.
+    return gaps.nan_to_num(nan=torch.inf).amin(1)  # [R]
