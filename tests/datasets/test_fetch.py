@@ -19,6 +19,7 @@ from server import Files, serving
 from triptych.errors import UserError
 from triptych.tools.download.catalogue import DataSet, RemoteFile
 from triptych.tools.download.fetch import MIRROR, RETRIES, fetch
+from triptych.types import Progress
 
 CONTENT = random.Random(0).randbytes(300_000)
 NAME = "numbers.bin"
@@ -49,8 +50,12 @@ def get(files: Files, folder: Path, *, shown: list[int] | None = None) -> list[s
     seen: list[int] = [] if shown is None else shown
     return fetch(
         data_set(remote(CONTENT)), folder, url=files.address,
-        start=lambda: lambda done, total: seen.append(done),
+        start=lambda name: lambda done, total: seen.append(done),
     )  # fmt: skip
+
+
+def silent(name: str) -> Progress:
+    return lambda done, total: None
 
 
 def names(folder: Path) -> list[str]:
@@ -62,7 +67,7 @@ def test_a_file_arrives_whole_and_is_not_fetched_again(files: Files, tmp_path: P
     assert get(files, tmp_path / "new/folder", shown=shown) == [NAME]
     assert (tmp_path / "new/folder" / NAME).read_bytes() == CONTENT
     assert names(tmp_path / "new/folder") == [NAME]
-    assert shown == sorted(shown)
+    assert shown == sorted(set(shown)), "the whole file is reported once"
     assert shown[-1] == len(CONTENT) // 1000
     assert get(files, tmp_path / "new/folder") == []
     assert files.asked == [f"/{NAME}"]
@@ -83,7 +88,9 @@ def test_an_interrupted_command_leaves_nothing(files: Files, tmp_path: Path) -> 
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fetch(data_set(remote(CONTENT)), tmp_path, url=files.address, start=lambda: interrupted)
+        fetch(
+            data_set(remote(CONTENT)), tmp_path, url=files.address, start=lambda name: interrupted
+        )
     assert names(tmp_path) == []
 
 
@@ -185,7 +192,7 @@ def test_an_archive_becomes_its_folder(tmp_path: Path, monkeypatch: pytest.Monke
     with serving(Files({"/mirror/numbers/pieces.zip": content})) as files:
         monkeypatch.setenv(MIRROR, f"{files.address}/mirror/")
         for expected in (["pieces.zip"], []):
-            assert fetch(data, tmp_path / "in", start=lambda: lambda done, total: None) == expected
+            assert fetch(data, tmp_path / "in", start=silent) == expected
     assert names(tmp_path) == ["a.mid", "b.mid", "deep", "in", "pieces"]
     assert len(files.asked) == 1
 
@@ -197,5 +204,5 @@ def test_an_archive_that_cannot_be_extracted_stays(tmp_path: Path) -> None:
         serving(Files({"/pieces.zip": content})) as files,
         pytest.raises(UserError, match="extracted"),
     ):
-        fetch(data, tmp_path, url=files.address, start=lambda: lambda done, total: None)
+        fetch(data, tmp_path, url=files.address, start=silent)
     assert names(tmp_path) == ["pieces.zip"]

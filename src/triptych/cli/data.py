@@ -69,8 +69,9 @@ def run(arguments: Sequence[str]) -> None:
     from triptych.tools.download.fetch import fetch
 
     folder = Path(options.out or f"data/{data.name}")
-    what = f"fetched kB of {data.name}"
-    fetched = fetch(data, folder, url=options.url, start=lambda: display(what))
+    fetched = fetch(
+        data, folder, url=options.url, start=lambda name: display(f"fetched kB of {name}")
+    )
     outcome = f"{len(fetched)} files fetched" if fetched else "all files are there already"
     print(f"{folder}: {outcome}; terms of use: {data.terms}", file=sys.stderr)
     print(data.command(folder))

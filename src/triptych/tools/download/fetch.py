@@ -39,60 +39,49 @@ def base_address(data: DataSet, url: str | None) -> str:
 
 
 def fetch(
-    data: DataSet, folder: Path, *, url: str | None = None, start: Callable[[], Progress]
+    data: DataSet, folder: Path, *, url: str | None = None, start: Callable[[str], Progress]
 ) -> list[str]:
     """Bring the files of a data set into a folder; return the names of those downloaded.
 
     Complete files are left alone. url: address of the folder of the files, None for the usual one.
-    start: returns a display of kilobytes, called when the first byte is needed.
+    start: returns a display of the kilobytes of a file, by its name.
     Raises UserError as `download` does, for a wrong file in the folder, and for an archive that
     cannot be extracted.
     """
     missing = [file for file in data.files if not is_there(folder, file)]
-    if not missing:
-        return []
-    total = sum(file.size for file in missing)
-    progress, before = start(), 0
     for file in missing:
         target = folder / file.name
         if not target.exists():
             address = f"{base_address(data, url)}/{file.name}"
-
-            def show(done: int, before: int = before, size: int = file.size) -> None:
-                progress((before + min(done, size)) // 1000, max(1, total // 1000))
-
-            download(address, target, file, show)
+            download(address, target, file, start(file.name))
         if file.extracts_to is not None:
             extract(target, folder / file.extracts_to)
-        before += file.size
     return [file.name for file in missing]
 
 
 class _Received:
     """What pooch reports its progress to, made anew for each attempt."""
 
-    total = 0
-
-    def __init__(self, show: Callable[[int], None]) -> None:
-        self.show, self.done = show, 0
+    def __init__(self, show: Progress, size: int) -> None:
+        self.show, self.size, self.done = show, size, 0
 
     def reset(self) -> None:
-        """Begin again: pooch reports the whole file once more at its end."""
-        self.done = 0
+        """Do nothing: pooch reports the whole file once more at its end."""
 
     def update(self, count: int) -> None:
         """Show that bytes have arrived."""
-        self.done += count
-        self.show(self.done)
+        if self.done < self.size:
+            self.done = min(self.done + count, self.size)  # the last count is of a whole chunk
+            self.show(self.done // 1000, max(1, self.size // 1000))
 
     def close(self) -> None:
-        """Do nothing: the display is of all files."""
+        """Do nothing: a file that is complete ends its display."""
 
 
-def download(address: str, target: Path, file: RemoteFile, show: Callable[[int], None]) -> None:
+def download(address: str, target: Path, file: RemoteFile, show: Progress) -> None:
     """Write the file at an address to `target`, which appears when it is complete and correct.
 
-    show: receives the number of bytes that have arrived. Raises UserError for an address without
+    show: receives the kilobytes that have arrived, and all. Raises UserError for an address without
     the file, a server that cannot be reached, another hash than the catalogue's, and a disk that
     cannot be written.
     """
@@ -103,7 +92,9 @@ def download(address: str, target: Path, file: RemoteFile, show: Callable[[int],
     )
 
     def from_network(url: str, target: str, folder: Any) -> None:
-        network = pooch.HTTPDownloader(_Received(show), CHUNK, headers=HEADERS, timeout=TIMEOUT)
+        network = pooch.HTTPDownloader(
+            _Received(show, file.size), CHUNK, headers=HEADERS, timeout=TIMEOUT
+        )
         network(url, target, folder)
 
     try:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from triptych.config.schema import to_plain
 from triptych.domains.language.domain import LanguageNewRunOptions
@@ -45,8 +45,6 @@ TASKS: dict[int, type[LabelledTask]] = {1: Classification, 2: Entailment}
 """Task by the number of texts of an example."""
 REPEATED = 3
 """Mean number of lines of a label, below which the last column holds no labels."""
-SHOWN = 8
-"""Labels that are shown."""
 FEW = 5000
 """Lines below which weights of a model of plain text help."""
 MASKED_PASSES = 2
@@ -191,19 +189,18 @@ def _describe_labels(data: TextData) -> Description:
     rows = list(source.read("train"))
     _check_labels(data, rows)
     places = [hash_position(source.key(row).encode()) for row in rows]
-    shares: dict[str, Any] = {f"{split}_share": 0.0 for split in HELD_OUT}
-    for name, share in held_out(places, data.missing(), usual=0.1, least=10).items():
-        shares[name] = share.value
-    source = replace(source, **shares)
+    shares = held_out(places, data.missing(), usual=0.1, least=10)
+    source = replace(source, **{name: share.value for name, share in shares.items()})
     train = source.items("train")
     _check_held_out(source, {row.label for row in train})
     n_texts = len(train[0].texts)
     lengths, n_tokens, sentence = measure([[*row.texts] for row in rows], n_specials=1 + n_texts)
     task = TASKS[n_texts]
     labels = Counter(row.label for row in rows)
+    often = [f"{label} {count / len(rows):.0%}" for label, count in labels.most_common()]
     facts = [
         *data.facts(own, "lines with labels"),
-        f"{len(labels)} labels: {_shares(labels)}",
+        f"{len(labels)} labels: {named(often)}",
         sentence,
     ]
     if header:
@@ -267,12 +264,6 @@ def _check_held_out(source: TabSeparated, known: set[str]) -> None:
                     f"{row.where} has the label {row.label!r}, which is in no line that is left to "
                     "train on; expected each label in more lines"
                 )
-
-
-def _shares(labels: Counter[str]) -> str:
-    """Return the most frequent labels with their shares."""
-    shown = (f"{label} {count / labels.total():.0%}" for label, count in labels.most_common(SHOWN))
-    return ", ".join(shown) + (", ..." if len(labels) > SHOWN else "")
 
 
 LOOKED_AT = 5000
