@@ -55,8 +55,7 @@ class TokenEmbedding(ValueEmbedding):
         self.scale = math.sqrt(d_model)
 
     def forward(self, values: Tensor, index: Tensor) -> Tensor:
-        vectors: Tensor = self.table(values) * self.scale  # [B, L, D]
-        return vectors
+        return self.table(values) * self.scale  # [B, L, D]
 
 
 class ChannelEmbedding(ValueEmbedding):

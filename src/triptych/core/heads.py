@@ -136,8 +136,7 @@ class CategoricalHead(Head):
         return self.logits.out_features
 
     def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.logits(x)  # [..., V]
-        return logits
+        return self.logits(x)  # [..., V]
 
     def nll(self, parameters: Tensor, targets: Tensor) -> Tensor:
         return cross_entropy(parameters, targets)
@@ -214,8 +213,7 @@ class MixtureOfLogisticsHead(Head):
         if autocasts(x.device.type):
             with torch.autocast(x.device.type, enabled=False):
                 return self.forward(at_least_float32(x))
-        parameters: Tensor = self.parameters_of(x)  # [..., Z]
-        return parameters
+        return self.parameters_of(x)  # [..., Z]
 
     def nll(self, parameters: Tensor, targets: Tensor) -> Tensor:
         mixture, means, log_scales, coefficients = self._split(parameters)

@@ -118,5 +118,4 @@ class FeedForward(nn.Module):
             hidden = self.activation(hidden)
         else:
             hidden = self.activation(self.gate(x)) * hidden
-        y: Tensor = self.fc2(hidden)  # [..., D]
-        return y
+        return self.fc2(hidden)  # [..., D]

@@ -191,8 +191,7 @@ class LearnedEmbedding(nn.Module):
         self.table = embedding_table(max_length, d_model)
 
     def forward(self, index: Tensor) -> Tensor:
-        vectors: Tensor = self.table(index)  # [..., D]
-        return vectors
+        return self.table(index)  # [..., D]
 
 
 class AxialEmbedding(nn.Module):
@@ -294,8 +293,7 @@ class RotaryEmbedding(nn.Module):
         """x [..., L, E] with the `rotation` of its L positions -> [..., L, E]."""
         own, other = rotation.to(x.dtype).unbind(-3)  # 2 x [L, E]
         paired = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)  # the other feature of the pair
-        rotated: Tensor = x * own + paired * other
-        return rotated
+        return x * own + paired * other
 
 
 def angles(index: Tensor, width: int, base: float) -> Tensor:

@@ -197,8 +197,7 @@ class Block(nn.Module):
         cross = self.cross
         if cross is not None:
             x = self.cross_residual(x, lambda y: cross(y, memory))
-        x = self.feed_forward_residual(x, self.feed_forward)
-        return x
+        return self.feed_forward_residual(x, self.feed_forward)
 
 
 class Stack(nn.Module):
@@ -275,8 +274,7 @@ class Stack(nn.Module):
         x, loss = self.depth(x, positions, layers)
         if self.training and loss is not None:
             self.auxiliary_loss = loss if context.real is None else loss * context.real
-        x = self.final_norm(x)
-        return x
+        return self.final_norm(x)
 
     def init_state(
         self,
@@ -305,8 +303,7 @@ class Stack(nn.Module):
             for block, own, cache, memory in parts
         ]
         x, _ = self.depth(x, context.positions, layers)
-        x = self.final_norm(x)
-        return x
+        return self.final_norm(x)
 
     def step_context(self, positions: Tensor, state: DecodingState[Any]) -> StepContext:
         """Context at positions int64 [..., P] for all blocks, valid with this very state."""

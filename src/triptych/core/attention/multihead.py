@@ -239,10 +239,9 @@ class MultiHeadAttention(nn.Module):
 
     def _projected(self, x: Tensor) -> Tensor:
         """Heads of queries, keys and values: x [B, L, D] -> [3, B, H, L, E]."""
-        heads: Tensor = rearrange(
+        return rearrange(
             self.qkv_proj(x), "b l (three h e) -> three b h l e", three=3, h=self.n_heads
         )
-        return heads
 
     def token_classes(self, context: ForwardContext | StepContext) -> Tensor | None:
         """Classes of the tokens that the bias reads, int64 [B, L]; None for a bias without them."""
@@ -272,8 +271,7 @@ class MultiHeadAttention(nn.Module):
 
     def merge(self, y: Tensor) -> Tensor:
         """Join the heads and project: [B, H, L, E] -> [B, L, D]."""
-        merged: Tensor = self.out_proj(rearrange(y, "b h l e -> b l (h e)"))
-        return merged
+        return self.out_proj(rearrange(y, "b h l e -> b l (h e)"))
 
 
 def head_width(d_model: int, n_heads: int) -> int:

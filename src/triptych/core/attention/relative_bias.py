@@ -83,13 +83,11 @@ class ScalarBias(RelativeBias):
         return ()
 
     def index(self, query: Tensor, key: Tensor) -> tuple[Tensor, ...]:
-        both: tuple[Tensor, ...] = torch.broadcast_tensors(query, key)
-        return both
+        return torch.broadcast_tensors(query, key)
 
     def forward(self, q: Tensor, index: tuple[Tensor, ...]) -> Tensor:
         values: Tensor = self.value(self.heads, *index)  # [H, Q, K]
-        scaled: Tensor = values * q.shape[-1] ** 0.5
-        return scaled
+        return values * q.shape[-1] ** 0.5
 
     def logits(self, q: Tensor) -> tuple[Tensor, ...]:
         return ()

@@ -40,8 +40,7 @@ class CausalModel(AutoregressiveModel):
         self, values: Tensor, previous: Tensor | None = None, condition: Condition = NO_CONDITION
     ) -> Tensor:
         """Parameters of the head that predict every value: [B, L, Z]."""
-        parameters: Tensor = self.head(self.features(values, previous, condition))  # [B, L, Z]
-        return parameters
+        return self.head(self.features(values, previous, condition))  # [B, L, Z]
 
     def nll(
         self, values: Tensor, previous: Tensor | None = None, condition: Condition = NO_CONDITION
@@ -96,12 +95,10 @@ class DecoderOnly(TransformerModel, CausalModel):
         kept = self.conditioner.start(condition, *values.shape[:2])
         context = ForwardContext(memory=condition.memory)
         x, context = self._inputs(values[:, :-1], previous, kept, context)  # [B, L, D]
-        features: Tensor = self.decoder(x, context)  # [B, L, D]
-        return features
+        return self.decoder(x, context)  # [B, L, D]
 
     def condition(self, *inputs: Any) -> Condition:
-        condition: Condition = self.conditioner(*inputs)
-        return condition
+        return self.conditioner(*inputs)
 
     def init_state(
         self, batch: int, max_length: int, condition: Condition = NO_CONDITION, lookahead: int = 0
@@ -119,8 +116,7 @@ class DecoderOnly(TransformerModel, CausalModel):
         self, values: Tensor, state: DecodingState[Any], previous: Tensor | None = None
     ) -> Tensor:
         x, context = self._inputs(values, previous, state.own)  # [B, P + 1, D]
-        parameters: Tensor = self.head(self.decoder(x, context, state)[:, -1])  # [B, Z]
-        return parameters
+        return self.head(self.decoder(x, context, state)[:, -1])  # [B, Z]
 
     def step_inputs(
         self, values: Tensor, positions: Tensor, encodings: Tensor, state: DecodingState[Any]

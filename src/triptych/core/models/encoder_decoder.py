@@ -46,8 +46,7 @@ class SequenceToSequence(AutoregressiveModel):
         self, source: Tensor, source_padding: Tensor | None, target_input: Tensor
     ) -> Tensor:
         """Logits of every next token under teacher forcing: [B, L, V]; see `features`."""
-        logits: Tensor = self.head(self.features(source, source_padding, target_input))
-        return logits  # [B, L, V]
+        return self.head(self.features(source, source_padding, target_input))  # [B, L, V]
 
     @abstractmethod
     def features(
@@ -137,8 +136,7 @@ class EncoderDecoder(TransformerModel, SequenceToSequence):
         condition = self.encode(source, source_padding, first)
         x = self._embed(self.target_embedding, target_input, first)  # [B, L, D]
         context = ForwardContext(memory=condition.memory, first_position=first)
-        features: Tensor = self.decoder(x, context)  # [B, L, D]
-        return features
+        return self.decoder(x, context)  # [B, L, D]
 
     def encode(
         self,
@@ -182,8 +180,7 @@ class EncoderDecoder(TransformerModel, SequenceToSequence):
             raise ValueError("an encoder-decoder model starts from a start token")
         tokens = torch.cat([previous.unsqueeze(1), values], dim=1)  # [B, P + 1]
         x = self._embed(self.target_embedding, tokens)  # [B, P + 1, D]
-        logits: Tensor = self.head(self.decoder(x, state=state)[:, -1])  # [B, V]
-        return logits
+        return self.head(self.decoder(x, state=state)[:, -1])  # [B, V]
 
     def step_inputs(
         self, values: Tensor, positions: Tensor, encodings: Tensor, state: DecodingState[None]

@@ -44,8 +44,7 @@ class EncoderOnly(nn.Module):
         x = x + self.segments(torch.zeros_like(tokens) if segments is None else segments)
         x = x + self.positions(index).to(x.dtype)
         x = self.dropout(self.norm(x))
-        features: Tensor = self.stack(x, ForwardContext(real=inverted(padding)))  # [B, L, D]
-        return features
+        return self.stack(x, ForwardContext(real=inverted(padding)))  # [B, L, D]
 
 
 class Pooler(nn.Module):
@@ -94,8 +93,7 @@ class MaskedTokenModel(nn.Module):
 
     def logits(self, features: Tensor) -> Tensor:
         """Logits of the tokens from the encoder's vectors: [..., D] -> [..., V]."""
-        logits: Tensor = self.head(self.transform(features))  # [..., V]
-        return logits
+        return self.head(self.transform(features))  # [..., V]
 
     def nll(self, features: Tensor, expected: Tensor) -> Tensor:
         """Negative log-likelihood of tokens in nats: features [..., D], int64 [...] -> [...]."""
@@ -132,8 +130,7 @@ class SequenceEncoder(nn.Module):
         index = torch.arange(values.shape[1], device=values.device)  # [K]
         x = self.embedding(values, index)  # [B, K, D]
         x = self.dropout(x + self.positions(index).to(x.dtype))
-        memory: Tensor = self.stack(x, ForwardContext(real=real))
-        return memory
+        return self.stack(x, ForwardContext(real=real))
 
 
 class TaskHead(nn.Module):
@@ -148,8 +145,7 @@ class TaskHead(nn.Module):
 
     def forward(self, vectors: Tensor) -> Tensor:
         """Vectors [..., D] -> logits [..., n_outputs]."""
-        logits: Tensor = self.linear(self.dropout(vectors))  # [..., n_outputs]
-        return logits
+        return self.linear(self.dropout(vectors))  # [..., n_outputs]
 
 
 class SequenceTaskModel(nn.Module):

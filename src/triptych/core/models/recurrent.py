@@ -48,10 +48,7 @@ def recurrent_layers(
     """Stacked cells over sequences [B, L, n_in], with dropout between the layers."""
     kind = nn.LSTM if cell == "lstm" else nn.GRU
     between = dropout if n_layers > 1 else 0.0
-    layers: nn.LSTM | nn.GRU = kind(
-        n_in, width, n_layers, batch_first=True, dropout=between, bidirectional=both_ways
-    )
-    return layers
+    return kind(n_in, width, n_layers, batch_first=True, dropout=between, bidirectional=both_ways)
 
 
 def run_layers(
@@ -132,8 +129,7 @@ class LuongAttention(MemoryAttention):
         values = memory.values.unsqueeze(1)  # [B, 1, K, D]
         weights = self.weights(h, memory).squeeze(1).unflatten(0, (len(values), -1))  # [B, W, P, K]
         context = (weights @ values).flatten(0, 1)  # [R, P, D]
-        vector: Tensor = self.out_proj(torch.cat([context, h], dim=-1)).tanh()  # [R, P, D]
-        return vector
+        return self.out_proj(torch.cat([context, h], dim=-1)).tanh()  # [R, P, D]
 
 
 class RecurrentDecoder(nn.Module):
@@ -271,8 +267,7 @@ class RecurrentEncoderDecoder(SequenceToSequence):
         features, after = self._decode(tokens, state)  # [B, P, D]
         for kept, tensor in zip(tensors_of(state.own), tensors_of(after), strict=True):
             kept.copy_(tensor)
-        logits: Tensor = self.head(features)  # [B, P, V]
-        return logits
+        return self.head(features)  # [B, P, V]
 
     def _decode(
         self, tokens: Tensor, state: DecodingState[Recurrence]
@@ -283,5 +278,4 @@ class RecurrentEncoderDecoder(SequenceToSequence):
 
     def _embed(self, embedding: TokenEmbedding, tokens: Tensor) -> Tensor:
         positions = torch.arange(tokens.shape[1], device=tokens.device)  # [L]
-        x: Tensor = self.dropout(embedding(tokens, positions))  # [B, L, D]
-        return x
+        return self.dropout(embedding(tokens, positions))  # [B, L, D]

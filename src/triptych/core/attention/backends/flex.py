@@ -125,8 +125,7 @@ def _by_kernel(pattern: MaskPattern, kind: tuple[Any, ...], arguments: tuple[Any
         if kind not in functions:
             _keep(functions, kind, _compiled())
         try:
-            y: Tensor = functions[kind](*arguments)
-            return y
+            return functions[kind](*arguments)
         except FailOnRecompileLimitHit:
             LOG.warning(
                 "attention by %s has met too many kinds of arguments and is compiled anew: %s",
@@ -141,8 +140,7 @@ def _compiled() -> Callable[..., Tensor]:
     flex_attention = flex_functions().flex_attention
 
     def attention(q: Tensor, k: Tensor, v: Tensor, scores: Any, mask: Any) -> Tensor:
-        y: Tensor = flex_attention(q, k, v, scores, mask)
-        return y
+        return flex_attention(q, k, v, scores, mask)
 
     # PyTorch counts the graphs of a code object.
     code = attention.__code__.replace(co_name=f"attention_{next(NUMBERS)}")
