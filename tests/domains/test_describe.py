@@ -375,6 +375,13 @@ def test_blank_lines_and_names_of_splits(tmp_path: Path) -> None:
     assert list(config.data.source.files) == ["train"]
 
 
+def test_a_second_test_set_of_text_has_its_own_name(tmp_path: Path) -> None:
+    for name, count in (("train", 300), ("val", 30), ("test", 20), ("more/test", 10)):
+        write_lines(tmp_path / f"{name}.txt", sentences("en", count))
+    _, config = look("language", tmp_path)
+    assert sorted(items_in(config).values()) == [10, 20, 30, 300]
+
+
 def labelled(folder: Path, lines: list[str]) -> Path:
     return write_lines(folder / "labels.tsv", lines)
 
