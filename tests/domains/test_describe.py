@@ -421,6 +421,9 @@ def test_a_first_line_with_a_label_is_no_header(tmp_path: Path) -> None:
     )
     assert not config.data.source.header
     assert "200 lines with labels" in text(described)
+    words = with_labels(200, lambda n: NAMED[n] if n < 2 else "ab"[n % 2])
+    described, config = look("language", labelled(tmp_path, ["English\tFrench", *words]))
+    assert config.data.source.header, "a cell that comes again once may be a name"
 
 
 def test_one_table_without_an_ending_in_a_folder(tmp_path: Path) -> None:

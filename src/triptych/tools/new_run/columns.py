@@ -155,9 +155,10 @@ def names_columns(first: Sequence[str], others: Sequence[Sequence[str]]) -> bool
 
     It does where two cells are words for columns or one is and the others may be; where a cell is
     none of few values that the rest of its column has; or where single words stand above texts. A
-    cell that comes again in its column is no name.
+    cell that comes again and again in its column is no name.
     """
-    if any(cell in filter(None, values) for cell, *values in zip(first, *others, strict=True)):
+    columns = zip(first, *others, strict=True)
+    if any(cell and values.count(cell) >= REPEATED for cell, *values in columns):
         return False
     for cell in filter(None, first):
         if not re.fullmatch(r"_?[^\W\d_][\w .()/#:-]{0,39}", cell) or cell[-1] in ".!?:":
