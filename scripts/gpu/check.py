@@ -40,7 +40,7 @@ SECTIONS = {
     ),
     "resume": (
         "gpu.runs.resumed", "Repeated and resumed runs",
-        "with run.deterministic they have equal weights, bit for bit",
+        "with trainer.deterministic they have equal weights, bit for bit",
     ),
     "compiled": (
         "gpu.runs.compiled", "Compiled training",

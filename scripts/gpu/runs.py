@@ -186,7 +186,7 @@ def resumed(setting: Setting) -> Iterator[Row]:
     steps = 4 if setting.tiny else 40
     with Workplace.of(setting) as place:
         for mode in ("deterministic",) if setting.tiny else ("as it is", "deterministic"):
-            words = ("--run.deterministic", "true") if mode == "deterministic" else ()
+            words = ("--trainer.deterministic", "true") if mode == "deterministic" else ()
             whole = place.train(f"whole {mode}", LOCAL, steps, *words)
             again = place.train(f"again {mode}", LOCAL, steps, *words)
             place.train(f"parts {mode}", LOCAL, steps // 2, *words)

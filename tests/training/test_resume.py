@@ -94,7 +94,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "epochs": {**EPOCHS, "max_steps": -1, "max_epochs": 2},
     "limited": {"limit_train_batches": 5, "accumulate_grad_batches": 2, "max_steps": 8},
-    "deterministic": {"run": {"deterministic": True}, "max_steps": 12},
+    "deterministic": {"deterministic": True, "max_steps": 12},
     "validation every other epoch": {
         "limit_train_batches": 5, "val_check_interval": 2, "check_val_every_n_epoch": 2,
     },

@@ -151,8 +151,6 @@ def build_trainer(config: RunSettings, trainer: dict[str, Any], keep: Checkpoint
         "enable_progress_bar": False,
         "enable_model_summary": False,
     }
-    if config.run.deterministic:
-        own["deterministic"] = True
     if arguments.get("strategy") == SHARDED:
         from triptych.training.run.sharding import ShardedStrategy
 

@@ -110,9 +110,6 @@ class RunConfig(Checked):
     """Folder that contains the folders of all runs."""
     seed: Seed = 0
     """Seed of weights, data order, augmentation and dropout."""
-    deterministic: bool = False
-    """Compute on a GPU with operations that add in a fixed order, so that a run can be repeated and
-    resumed bit for bit; slower. On a CPU all operations do."""
     wandb: Literal["auto", "online", "offline", "off"] = "auto"
     """Mode of Weights & Biases; auto is online if a key is found, otherwise offline."""
     save_minutes: NonNegativeFloat = 10.0
