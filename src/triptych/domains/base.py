@@ -317,8 +317,7 @@ class Domain:
 
     def config_class(self) -> type[RunSettings]:
         """Return the dataclass of a run's settings."""
-        config: type[RunSettings] = self._find("config", "Config")
-        return config
+        return self._find("config", "Config")
 
     def prepare(
         self, config: Any, vocabulary: Any = None
@@ -353,8 +352,7 @@ class Domain:
 
     def restore(self, checkpoint: dict[str, Any], device: str = "auto") -> TrainedModel:
         """Return the trained model of a checkpoint's content; UserError for an absent device."""
-        model: TrainedModel = self._find("inference", "restore")(checkpoint, device)
-        return model
+        return self._find("inference", "restore")(checkpoint, device)
 
     def _find(self, module: str, name: str) -> Any:
         own = type(self).__module__

@@ -114,8 +114,7 @@ def read_content(path: Path) -> bytes:
 
 def _zstd(content: bytes) -> bytes:
     reader = library("zstandard", "a zstd file", "tables").ZstdDecompressor().stream_reader(content)
-    decompressed: bytes = reader.read()
-    return decompressed
+    return reader.read()
 
 
 def _beside(path: Path) -> str:

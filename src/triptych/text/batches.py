@@ -34,8 +34,7 @@ class Examples(ABC):
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Length of the longer side of each example in tokens, [N]."""
-        longer: NDArray[np.int64] = self.sizes(range(len(self))).max(1)
-        return longer
+        return self.sizes(range(len(self))).max(1)
 
 
 def training_batches(

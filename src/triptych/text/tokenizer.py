@@ -147,8 +147,7 @@ class TextTokenizer:
     @property
     def unknown(self) -> str | None:
         """Name and text of the token for what the vocabulary cannot write; None without one."""
-        name: str | None = getattr(self._tokenizer.model, "unk_token", None)
-        return name
+        return getattr(self._tokenizer.model, "unk_token", None)
 
     def unknown_share(self, lines: Iterable[str], *, most: int = 5000) -> float:
         """Return the share of tokens that are the unknown one, of at most so many lines."""

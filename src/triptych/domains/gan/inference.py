@@ -53,8 +53,7 @@ class GanModel(TrainedModel):
         generator = torch.Generator().manual_seed(seed)
         with scoring(self.full_model):
             samples = self.full_model.sample(count, labels=labels, generator=generator)
-        pixels: NDArray[np.uint8] = samples.cpu().numpy()
-        return pixels
+        return samples.cpu().numpy()
 
     def score_split(self, request: ScoreRequest, progress: Progress | None = None) -> Evaluation:
         """Return the Fréchet distance of samples to the training images, see `FrechetScore`.

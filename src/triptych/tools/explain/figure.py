@@ -199,5 +199,4 @@ def find_figure(name: str) -> LectureFigure:
         instead = meant(name, known, f"expected one of {', '.join(known)}")
         raise UserError(f"there is no figure {name!r}; {instead}")
     module = import_module(f"triptych.lectures.{_functions()[name][0]}")
-    found: LectureFigure = getattr(module, name.replace("-", "_"))
-    return found
+    return getattr(module, name.replace("-", "_"))

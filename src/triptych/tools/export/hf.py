@@ -86,8 +86,7 @@ def parts_of(tensor: Tensor, how: StoredAs) -> dict[str, Tensor]:
 
 def halved(rows: Tensor, heads: int) -> Tensor:
     """Rows [H E, ...] with the even features of each head before the odd ones: see `paired`."""
-    reordered: Tensor = rows.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
-    return reordered
+    return rows.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
 
 
 def layout_of(original: Original) -> Layout:

@@ -30,8 +30,7 @@ def check_parts(config: TransformerConfig, name: str, **allowed: tuple[type, ...
 def embedding_weight(embedding: nn.Module) -> Tensor:
     """Return the vectors of an embedding of tokens or of learned positions: [V, D]."""
     module: Any = embedding
-    weight: Tensor = module.table.weight.detach()
-    return weight
+    return module.table.weight.detach()
 
 
 def position_table(positions: nn.Module, length: int) -> Tensor:

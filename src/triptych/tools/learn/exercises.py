@@ -141,8 +141,7 @@ def sinusoids(length: int, d_model: int) -> Tensor:
 
     -> float64 [length, d_model]
     """
-    encodings: Tensor = SinusoidalEmbedding(d_model)(torch.arange(length))
-    return encodings
+    return SinusoidalEmbedding(d_model)(torch.arange(length))
 
 
 @exercise("relative-attention", lambda: [(_randn(5, 4), _randn(5, 4))])
@@ -157,8 +156,7 @@ def relative_logits(q: Tensor, e: Tensor) -> Tensor:
     table.data.copy_(e.flip(0).expand_as(table))
     position = torch.arange(length)
     by_key = bias(q[None, None], bias.index(position.unsqueeze(1), position))[0, 0]  # [L, L]
-    logits: Tensor = by_key.tril().detach()
-    return logits
+    return by_key.tril().detach()
 
 
 @exercise("cached-decoding", lambda: [(6, 4, 100, 2, 8), (2, 1, 7, 4, 16)], "compute")

@@ -94,8 +94,7 @@ def open_export(folder: str, device: str, dtype: Dtype) -> Translator:
 
 
 def _read(folder: str, name: str) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((Path(folder) / name).read_text(encoding="utf-8"))
-    return content
+    return json.loads((Path(folder) / name).read_text(encoding="utf-8"))
 
 
 def _tokenizer(plain: dict[str, Any], specials: list[str]) -> TextTokenizer:

@@ -236,8 +236,7 @@ class RemiTokenizer(MusicTokenizer):
         }
 
     def onsets(self, ids: Ids) -> NDArray[np.bool_]:
-        begins: NDArray[np.bool_] = np.isin(self.meaning.kind[ids], (Kind.Pitch, Kind.PitchDrum))
-        return begins
+        return np.isin(self.meaning.kind[ids], (Kind.Pitch, Kind.PitchDrum))
 
     @cached_property
     def id_pitches(self) -> Ids:
@@ -279,8 +278,7 @@ class RemiTokenizer(MusicTokenizer):
         speed = in_force(meaning.quarter, Kind.Tempo, 60 / DEFAULT_TEMPO)
         before = np.concatenate([[60 / DEFAULT_TEMPO], speed])[: len(ids)]
         moved = np.diff(here, prepend=0) / self.positions_per_quarter  # quarters
-        seconds: NDArray[np.float64] = np.cumsum(moved * before)
-        return seconds
+        return np.cumsum(moved * before)
 
     def grammar(
         self, batch: int, *, seconds: float | None, n_prompt: int, start: int = 0
