@@ -15,7 +15,6 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 from triptych.errors import UserError
 from triptych.files.reading import rank_and_world
 from triptych.training.loading.batches import Batches, Items, Plan, generator_for
-from triptych.training.loading.packed import release_maps
 
 MakeBatch: TypeAlias = Callable[[Items, torch.Generator | None], Any]
 """Function of (item numbers, generator for augmentation or None) that returns a batch.
@@ -28,19 +27,11 @@ Key: TypeAlias = tuple[Items, tuple[int, ...] | None]
 """Item numbers of a batch, and numbers that seed its augmentation or None for no augmentation."""
 
 
-RELEASE_EVERY = 64
-"""Batches after which a process gives the memory of mapped files back."""
-
-
 class _Batches(Dataset[Any]):
     def __init__(self, make_batch: MakeBatch) -> None:
         self.make_batch = make_batch
-        self._made = 0
 
     def __getitem__(self, key: Key) -> Any:
-        self._made += 1
-        if self._made % RELEASE_EVERY == 0:
-            release_maps()
         items, seeds = key
         batch = self.make_batch(items, None if seeds is None else generator_for(*seeds))
         if get_worker_info() is None:

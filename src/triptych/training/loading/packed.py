@@ -4,10 +4,8 @@ A file holds the bytes of one array; rows are found by number, as those of data 
 """
 
 import json
-import mmap
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +14,6 @@ from triptych.errors import UserError
 from triptych.training.loading.batches import Ragged
 
 DESCRIPTION = "pack.json"
-
-_MAPS: WeakSet[mmap.mmap] = WeakSet()
-"""Files that this process has mapped."""
 
 
 class PackWriter:
@@ -82,18 +77,8 @@ class Pack:
             raise UserError(f"{path} has {size:,} bytes; expected {expected:,}: pack again")
         if not expected:  # an empty file cannot be mapped
             return np.zeros(shape, dtype)
-        array = np.memmap(path, dtype, mode="c", shape=shape)  # torch warns of read-only arrays
-        assert isinstance(array.base, mmap.mmap)
-        _MAPS.add(array.base)
-        return array
+        return np.memmap(path, dtype, mode="c", shape=shape)  # torch warns of read-only arrays
 
     def ragged(self, name: str) -> Ragged:
         """Return rows of different lengths."""
         return Ragged(self.array(f"{name}.values"), self.array(f"{name}.offsets"))
-
-
-def release_maps() -> None:
-    """Give back the memory of all mapped arrays; the pages stay in the system's cache."""
-    for mapped in _MAPS:
-        if hasattr(mmap, "MADV_DONTNEED"):
-            mapped.madvise(mmap.MADV_DONTNEED)
