@@ -11,6 +11,16 @@ import pytest
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts/serve_load"
 
 
+def test_files_that_are_not_there_are_named(tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("A girl sings.\n")
+    for checkpoint, lines in (("pretrained:multi30k-en-de", "none"), ("none", "lines")):
+        words = ["--checkpoint", checkpoint, "--lines", tmp_path / lines]
+        done = subprocess.run(
+            [sys.executable, SCRIPT, *words], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, "none" in done.stderr.splitlines()[-1]) == (2, True)
+
+
 @pytest.mark.slow
 def test_every_answer_is_the_models_and_is_counted(tmp_path: Path) -> None:
     pytest.importorskip("fastapi", reason="FastAPI is not installed (extra serve)")

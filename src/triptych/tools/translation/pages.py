@@ -26,7 +26,8 @@ CODE = {"code", "kbd", "samp", "var", "svg", "math"}
 """Elements of HTML inside a sentence whose content is no text."""
 WHITE = " \t\r\n\f"
 LEFT_OUT = {
-    "script": "scripts", "style": "style sheets", "pre": "preformatted texts", "textarea": "forms",
+    "script": "scripts", "style": "style sheets", "pre": "preformatted texts",
+    "textarea": "text fields",
 }  # fmt: skip
 """Elements of HTML that are blocks without sentences, and what they are called."""
 
