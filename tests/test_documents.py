@@ -42,7 +42,7 @@ def shouting(monkeypatch: pytest.MonkeyPatch) -> Shouting:
     model: Any = SimpleNamespace(name_unread=lambda lines: None, settings=settings)
     translator = Shouting(model, TranslationRequest(keep=True), Terms({}))
     object.__setattr__(translator, "seen", [])
-    monkeypatch.setattr(documents, "Translator", SimpleNamespace(of=lambda model, _: model))
+    monkeypatch.setattr(documents, "Translator", SimpleNamespace(of=lambda model, *_: model))
     return translator
 
 

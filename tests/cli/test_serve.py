@@ -29,6 +29,7 @@ from triptych import pretrained
 from triptych.domains.options import short_names
 from triptych.tools.export import ctranslate2
 from triptych.tools.export.original import open_original
+from triptych.tools.serve.translation import open_export
 
 pytest.importorskip("fastapi", reason="FastAPI is not installed (extra serve)")
 START = "import sys\n{first}from triptych.cli.main import main\nsys.exit(main(sys.argv[1:]))"
@@ -81,6 +82,11 @@ def test_mistakes_are_refused(refused, words: list[str], says: list[str]) -> Non
 def test_without_fastapi_it_says_what_to_install(refused, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fastapi", None)
     refused("serve", "--checkpoint", "pretrained:mnist", says=["pip install 'triptych[serve]'"])
+
+
+def test_without_torch_it_says_what_needs_it(refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    refused("serve", "--checkpoint", "pretrained:mnist", says=["no folder of CTranslate2, needs"])
 
 
 def test_a_port_in_use_is_refused_before_a_model_is_opened(refused) -> None:
@@ -149,7 +155,9 @@ def test_work_longer_than_the_grace_is_left(image_checkpoint: Path) -> None:
         time.sleep(1)
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
-        assert running.exception() is not None
+        refused: Any = running.exception()
+        assert (refused.code, json.loads(refused.read())) == (503, {"error": "the server ends"})
+    assert "Traceback" not in process.communicate()[1]
 
 
 def installed_in_the_image() -> set[str]:
@@ -184,6 +192,11 @@ def test_a_folder_of_ctranslate2_is_served_by_what_the_image_installs(tmp_path: 
         "A “small” girl\u00a0eats ﬁsh.", "A man plays the guitar. A dog runs on grass. " * 20,
     ]  # fmt: skip
     expected: Any = original.model.translate(lines, beam=1, length_penalty="average")
+    steps: list[tuple[int, int]] = []
+    open_export(str(folder), "cpu", "fp32").translate(
+        lines[:1] * 5, beam=1, n_best=1, batch_size=2, progress=lambda *step: steps.append(step)
+    )
+    assert steps == [(0, 5), (2, 5), (4, 5)]
     image = installed_in_the_image() | {"triptych"}
     absent = [
         module

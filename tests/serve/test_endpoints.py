@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import json
 import re
 import threading
 import time
 from base64 import b64decode
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -190,6 +192,9 @@ def test_what_is_not_there_and_what_is_too_long() -> None:
     _, server = real(max_characters=10)
     assert server.get("/nothing").status_code == 404
     assert server.get("/translate").status_code == 405
+    assert server.head("/health").status_code == 200
+    form = server.post("/translate", data=ASKED, files={"more": b""})  # multipart
+    assert "a URL-encoded form" in form.json()["error"]
     assert server.post("/translate", content=b" " * 100_000).status_code == 413
     assert server.post("/sample", json={}).status_code == 400
 
@@ -210,6 +215,36 @@ def test_a_full_queue_and_a_late_answer() -> None:
         assert post(server, q="next") == (200, {"translatedText": "NEXT"})
     assert slow.batches == [["running"], ["next"]], "nobody waited for the late one any more"
     assert len(slow.reports) == 1, "work that nobody waits for ends at its next step"
+
+
+def test_a_client_that_is_gone_leaves_the_queue() -> None:
+    slow = Slow()
+    server, sent = slow.client(max_wait_ms=0), list[Any]()
+    messages = iter([{"type": "http.request", "body": json.dumps(ASKED).encode()}])
+
+    async def receive() -> Any:
+        return next(messages, {"type": "http.disconnect"})
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/translate", "headers": []}
+    asyncio.run(server.app(scope | {"query_string": b""}, receive, send))
+    assert sent[0]["status"] == 499
+    slow.may.set()
+    assert post(server, q="next") == (200, {"translatedText": "NEXT"})
+    assert slow.batches[-1] == ["next"]
+    assert len(slow.reports) == len(slow.batches) - 1, "work for it ends at its next step"
+
+
+def test_html_that_nobody_waits_for_ends() -> None:
+    def progress(done: int, total: int) -> None:
+        raise CancelledError
+
+    served = services.translation(translator().model)
+    assert served.translate_html is not None
+    with pytest.raises(CancelledError):
+        served.translate_html([f"<p>{LINES[0]}</p>"], beam=1, batch_size=1, progress=progress)
 
 
 def test_a_fault_is_that_of_one_request_and_is_told_to_the_log(

@@ -36,6 +36,7 @@ from triptych.text.tokenizer import in_usual_case
 if TYPE_CHECKING:
     from triptych.decoding.beams import Hypothesis
     from triptych.domains.translation.inference import TranslationModel
+    from triptych.types import Progress
 
 LOG = logging.getLogger(__name__)
 EMOJI = "\u2600-\u27bf\U0001f000-\U0001faff"
@@ -146,13 +147,19 @@ class Translator:
     model: TranslationModel
     request: TranslationRequest
     glossary: Terms
+    progress: Progress | None = None
 
     @classmethod
-    def of(cls, model: TranslationModel, request: TranslationRequest) -> Translator:
+    def of(
+        cls,
+        model: TranslationModel,
+        request: TranslationRequest,
+        progress: Progress | None = None,
+    ) -> Translator:
         """Return the translator of a request; UserError for its glossary."""
         terms = {} if request.glossary is None else read_glossary(request.glossary)
         check_terms(terms.items(), model.vocabulary.target)
-        return cls(model, request, Terms(terms))
+        return cls(model, request, Terms(terms), progress)
 
     def lines(self, lines: Sequence[str]) -> list[str] | list[AlignedText]:
         """Return one translation of each line, with `alignments` and the pairs of its words."""
@@ -271,7 +278,7 @@ class Translator:
     def _search(self, texts: Sequence[str], digits: tuple[str, ...]) -> list[list[Hypothesis]]:
         asked = {each.name: getattr(self.request, each.name) for each in fields(SearchOptions)}
         asked |= {"batch_size": self.request.batch_size, "require": digits or None}
-        return self.model.search(texts, **asked)
+        return self.model.search(texts, progress=self.progress, **asked)
 
     def _is_long(self, text: str) -> bool:
         settings, source = self.model.settings, self.model.vocabulary.source

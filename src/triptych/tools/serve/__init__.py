@@ -78,7 +78,8 @@ class Serve(PluginOptions):
             library(package, "serve", "serve")
         from triptych.tools.serve.app import serve
 
-        if self.checkpoints():
+        if models := self.checkpoints():
+            library("torch", f"{models[0]}, which is no folder of CTranslate2,", "serve")
             from triptych.training.engine.devices import device_named
 
             device_named(self.device)  # a wrong device is refused before a file is read

@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -14,6 +16,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
 
 import triptych
 from triptych.errors import UserError
@@ -61,14 +64,23 @@ def build(models: Models, limits: Serve) -> FastAPI:
         metrics.observe(SECONDS, time.monotonic() - started, path=path)
         return response
 
-    async def computed(name: str, job: Job) -> Any:
+    async def computed(request: Request, name: str, job: Job) -> Any:
         if not workers[name].submit(job):
             full = f"{limits.max_queue} requests wait for {name}; come again later"
             raise HTTPException(503, full, {"Retry-After": "1"})
+        result, end = asyncio.wrap_future(job.result), asyncio.ensure_future(_end(request))
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(job.result), limits.timeout)
-        except TimeoutError:
-            raise HTTPException(504, f"no result in {limits.timeout:g} seconds") from None
+            await asyncio.wait(
+                {result, end}, timeout=limits.timeout, return_when=asyncio.FIRST_COMPLETED
+            )
+            if result.done():
+                return result.result()
+            if end.done():
+                raise HTTPException(499, "nobody waits for the result any more")
+            raise HTTPException(504, f"no result in {limits.timeout:g} seconds")
+        finally:
+            result.cancel()
+            end.cancel()
 
     @app.post("/translate", openapi_extra=_schema(TranslateRequest))
     async def translate(request: Request) -> dict[str, Any]:
@@ -85,7 +97,8 @@ def build(models: Models, limits: Serve) -> FastAPI:
         _check("lines", len(lines), limits.max_lines)
         _check("characters", sum(map(len, texts)), limits.max_characters)
         _check("alternatives", asked.alternatives, limits.beam - 1)
-        found = await computed(name, Job((lines, asked.alternatives + 1, in_html), len(lines)))
+        job = Job((lines, asked.alternatives + 1, in_html), len(lines))
+        found = await computed(request, name, job)
         best = [_joined([found.pop(0) for _ in row]) for row in rows]
         answer: dict[str, Any] = {"translatedText": [one[0] for one in best]}
         if asked.alternatives:
@@ -97,13 +110,14 @@ def build(models: Models, limits: Serve) -> FastAPI:
         asked = await _asked(SampleRequest, request, limits)
         name = next((n for n in samplers if asked.fits(n, models[n][0])), None)
         if name is None:
-            raise UserError(f"no model {asked.model or asked.domain or ''} samples; {LISTED}")
+            by = f" by {asked.model}" if asked.model else ""
+            raise UserError(f"nothing samples {asked.domain or 'any domain'}{by}; {LISTED}")
         options = asked.model_dump(exclude={"model", "domain"}, exclude_none=True)
         if foreign := options.keys() & OWN_FIELDS - samplers[name].fields:
             raise UserError(f"a model of {models[name][0]} has no {min(foreign)}")
         _check("samples", asked.count, limits.max_count)
         _check("characters", len(asked.prompt or ""), limits.max_characters)
-        samples = await computed(name, Job(options, asked.count))
+        samples = await computed(request, name, Job(options, asked.count))
         return {"model": name, "media_type": samplers[name].media_type, "samples": samples}
 
     @app.get("/languages")
@@ -130,6 +144,7 @@ def build(models: Models, limits: Serve) -> FastAPI:
             for name, (domain, model) in models.items()
         ]
 
+    @app.head("/health", include_in_schema=False)
     @app.get("/health")
     async def health() -> dict[str, str]:
         return {"status": "ok"}
@@ -176,14 +191,30 @@ def serve(models: Models, limits: Serve, listener: socket.socket) -> None:
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, lambda *_: None)  # at its end uvicorn raises what it received again
     grace: Any = limits.grace  # seconds, a float too
+    app = build(models, limits)
+
+    async def until_grace(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await app(scope, receive, send)
+        except asyncio.CancelledError:  # by uvicorn, after the grace
+            await JSONResponse({"error": "the server ends"}, 503)(scope, receive, send)
+
     config = uvicorn.Config(
-        build(models, limits),
+        until_grace,
         access_log=False,
         lifespan="off",
         log_config=None,
         timeout_graceful_shutdown=grace,
     )
     uvicorn.Server(config).run(sockets=[listener])
+    sys.stderr.flush()
+    os._exit(0)  # a thread that still computes would abort the process at an ordinary end
+
+
+async def _end(request: Request) -> None:
+    """Wait until the client of a request that was read is gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _joined(lines: list[list[str]]) -> list[str]:
@@ -218,8 +249,8 @@ async def _asked(kind: type[Body], request: Request, limits: Serve) -> Body:
     except ValidationError as error:
         wrong = error.errors()[0]
         place = "".join(f"{part}: " for part in wrong["loc"][:1])
-        known = ", ".join(kind.model_fields)
-        raise UserError(f"{place}{wrong['msg']}; expected JSON with {known}") from None
+        known = f"JSON or a URL-encoded form with {', '.join(kind.model_fields)}"
+        raise UserError(f"{place}{wrong['msg']}; expected {known}") from None
 
 
 def _schema(kind: type[BaseModel]) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def translation(model: Any) -> Translator:
         found = model.translate(lines, **options)
         return [[best] if isinstance(best, str) else best for best in found]
 
-    def translate_html(texts: list[str], *, progress: Any, **options: Any) -> list[list[str]]:
+    def translate_html(texts: list[str], **options: Any) -> list[list[str]]:
         from triptych.tools.translation import documents
 
         return [[one] for one in documents.translate_html(model, texts, **options)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from triptych.errors import UserError, library
 from triptych.pretrained import EXPORTED, FOLDER_METADATA
-from triptych.types import Dtype
+from triptych.types import Dtype, Progress
 
 if TYPE_CHECKING:
     from triptych.text.tokenizer import TextTokenizer
@@ -58,7 +58,7 @@ def open_export(folder: str, device: str, dtype: Dtype) -> Translator:
 
     # Lines are read and written as `TranslationModel.translate` does.
     def translate(
-        lines: list[str], *, beam: int, n_best: int, batch_size: int, **_: Any
+        lines: list[str], *, beam: int, n_best: int, batch_size: int, progress: Progress | None
     ) -> list[list[str]]:
         usual = [in_usual_case(line, source.count) for line in lines]
         parts = [
@@ -66,17 +66,20 @@ def open_export(folder: str, device: str, dtype: Dtype) -> Translator:
             for line, case in zip(lines, usual, strict=True)
         ]
         read = [source.readable(part).strip(SPACES) for each in parts for part in each]
-        results = iter(
-            network.translate_batch(
-                [[names[piece] for piece in source.encode(part)] for part in read if part],
+        rows = [[names[piece] for piece in source.encode(part)] for part in read if part]
+        results: list[Any] = []
+        while len(results) < len(rows):
+            if progress is not None:
+                progress(len(results), len(rows))
+            results += network.translate_batch(
+                rows[len(results) : len(results) + batch_size],
                 beam_size=beam,
                 num_hypotheses=n_best,
-                max_batch_size=batch_size,
                 max_decoding_length=longest + text.EXTRA_TOKENS,
                 suppress_sequences=[[name] for name in specials[:2]],
             )
-        )
-        found = iter(written(next(results)) if part else [""] * n_best for part in read)
+        every = iter(results)
+        found = iter(written(next(every)) if part else [""] * n_best for part in read)
         joined = [
             [between.join(one) for one in zip(*(next(found) for _ in each), strict=True)]
             for each in parts

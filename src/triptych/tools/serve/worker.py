@@ -2,13 +2,12 @@
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Condition, Thread
 from typing import Any
 
-from triptych.errors import UserError
 from triptych.types import Progress
 
 
@@ -72,7 +71,7 @@ class Worker:
     def _answer(self, jobs: list[Job]) -> None:
         def progress(done: int, total: int) -> None:
             if all(job.result.cancelled() for job in jobs):
-                raise UserError("nobody waits for the result any more")
+                raise CancelledError("nobody waits for the result any more")
 
         try:
             results = self.compute([job.content for job in jobs], progress)

@@ -12,6 +12,7 @@ from triptych.domains.translation.markup import Marked
 from triptych.errors import UserError
 from triptych.tools.translation.office import read_word
 from triptych.tools.translation.pages import html_parts, html_text, read_html, read_markdown
+from triptych.types import Progress
 
 READERS = {
     ".html": read_html, ".htm": read_html, ".xhtml": read_html, ".md": read_markdown,
@@ -23,7 +24,7 @@ READERS = {
 def translate_html(model: TranslationModel, texts: Sequence[str], **options: Any) -> list[str]:
     """Return translations of HTML, whole pages or parts of them; UserError for a damaged one.
 
-    options: as in `translate`; `keep` is true.
+    options: as in `translate`; `keep` is true. progress: as in `search`, of each search.
     """
     try:
         every = [html_parts(text)[0] for text in texts]
@@ -61,9 +62,13 @@ def translate_document(model: TranslationModel, path: str, **options: Any) -> tu
 
 
 def translate_blocks(
-    model: TranslationModel, blocks: Sequence[Marked], **options: Any
+    model: TranslationModel,
+    blocks: Sequence[Marked],
+    *,
+    progress: Progress | None = None,
+    **options: Any,
 ) -> list[Marked]:
     """Return the translations of blocks, sentence by sentence, with all tags."""
     request = TranslationRequest(**{**options, "keep": True})
-    pairs = Translator.of(model, request).marked(blocks, sentences=True)
+    pairs = Translator.of(model, request, progress).marked(blocks, sentences=True)
     return [block.of(pair) for block, pair in zip(blocks, pairs, strict=True)]
