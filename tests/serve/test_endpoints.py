@@ -211,6 +211,7 @@ def test_a_full_queue_and_a_late_answer() -> None:
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         assert "come again later" in refused.json()["error"]
         assert [one.result()[0] for one in (running, late)] == [504, 504]
+        waiting(server, 0)
         slow.may.set()
         assert post(server, q="next") == (200, {"translatedText": "NEXT"})
     assert slow.batches == [["running"], ["next"]], "nobody waited for the late one any more"

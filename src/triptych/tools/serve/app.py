@@ -66,7 +66,7 @@ def build(models: Models, limits: Serve) -> FastAPI:
 
     async def computed(request: Request, name: str, job: Job) -> Any:
         if not workers[name].submit(job):
-            full = f"{limits.max_queue} requests wait for {name}; come again later"
+            full = f"the queue of {name} is full ({limits.max_queue}); come again later"
             raise HTTPException(503, full, {"Retry-After": "1"})
         result, end = asyncio.wrap_future(job.result), asyncio.ensure_future(_end(request))
         try:
@@ -151,7 +151,7 @@ def build(models: Models, limits: Serve) -> FastAPI:
 
     @app.get("/metrics")
     async def figures() -> PlainTextResponse:
-        waiting = {name: len(worker.waiting) for name, worker in workers.items()}
+        waiting = {name: worker.length() for name, worker in workers.items()}
         return PlainTextResponse(metrics.text(waiting), media_type="text/plain; version=0.0.4")
 
     paths = {getattr(route, "path", "") for route in app.routes}

@@ -44,10 +44,14 @@ class Worker:
         self._changed = Condition()
         Thread(target=self._run, daemon=True).start()
 
+    def length(self) -> int:
+        """Return the number of jobs whose result somebody waits for, those that run apart."""
+        return sum(not job.result.cancelled() for job in self.waiting)
+
     def submit(self, job: Job) -> bool:
         """Append a job, whose result will be set; False where the queue is full."""
         with self._changed:
-            if free := sum(not job.result.cancelled() for job in self.waiting) < self.max_queue:
+            if free := self.length() < self.max_queue:
                 self.waiting.append(job)
                 self._changed.notify()
         return free
