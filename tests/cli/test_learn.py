@@ -142,3 +142,12 @@ def test_a_file_that_does_not_run_is_refused(
 )
 def test_wrong_words_are_refused(refused, words: list[str], says: list[str]) -> None:
     refused("learn", *words, says=says)
+
+
+def test_a_function_that_is_interrupted_is_wrong_and_the_next_one_is_checked(cli) -> None:
+    Path("loop.py").write_text("def attention(*a):\n    raise KeyboardInterrupt\n")
+    answer = cli("learn", "check", "loop.py")
+    said = results(answer.out)
+    assert (answer.code, answer.err) == (1, "")
+    assert said["attention"].strip() == "wrong: line 2: KeyboardInterrupt"
+    assert "no such function" in said["online_attention"]

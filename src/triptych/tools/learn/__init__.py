@@ -143,7 +143,7 @@ def _fault(
             got = function(*arguments)
         except NotImplementedError:
             return "to be done"
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # Ctrl-C: an endless loop
             return _said(error, file)
         if (wrong := difference(got, expected)) is not None:
             return wrong
