@@ -43,7 +43,7 @@ def test_what_export_refuses(refused, image_checkpoint: Path) -> None:
         (["onyx"], ["got onyx", "safetensors"]),
         (["safetensors", "--card", "terms"], ["--card has 'terms' without a text"]),
         (["safetensors", "--card", "licence=MIT"], ["--card has no text licence", "terms"]),
-        (["hf"], ["no architecture of transformers computes a ImageTransformer"]),
+        (["hf"], ["no architecture of transformers computes the ImageTransformer"]),
     ]:
         refused(*start, *words, says=says)
     refused("export", "none.ckpt", "--format", "hf", "--out", "out", says=["none.ckpt does not"])

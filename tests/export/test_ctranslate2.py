@@ -95,7 +95,7 @@ def test_what_it_cannot_represent(settings: dict[str, Any], says: str, tmp_path:
 
 
 def test_a_model_of_another_kind(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="this is a ImageTransformer of the domain image"):
+    with pytest.raises(UserError, match="this is ImageTransformer of the domain image"):
         format_module.write(tiny_models.image_model(), tmp_path)
 
 

@@ -88,14 +88,14 @@ def test_pairs_of_rotary_features_must_be_reordered(
 @pytest.mark.parametrize(
     ("build", "settings", "says"),
     [
-        (tiny_models.translator, {}, "computes a EncoderDecoder of the domain translation"),
+        (tiny_models.translator, {}, "computes the EncoderDecoder of the domain translation"),
         (tiny_models.language_model, {"output_bias": True}, "bias of the output layer"),
         (
             tiny_models.language_model,
             {**LLAMA, "positions": LEARNED},
             "positions Learned; expected Rotary",
         ),
-        (tiny_models.image_model, {}, "no architecture of transformers computes a ImageTrans"),
+        (tiny_models.image_model, {}, "no architecture of transformers computes the ImageTrans"),
     ],
 )
 def test_what_no_architecture_computes(

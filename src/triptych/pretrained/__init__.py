@@ -51,7 +51,8 @@ def weights_in(folder: Path) -> Path:
         if not (folder / name).is_file():
             raise UserError(
                 f"{folder} is a folder without {name}; expected a checkpoint file, or a folder of "
-                "`triptych export --format safetensors` or hf"
+                "`triptych export --format safetensors` or hf; `triptych serve` opens those of "
+                "CTranslate2 too"
             )
     return folder / FOLDER_WEIGHTS
 

@@ -43,7 +43,7 @@ def write(original: Original, folder: Path) -> Written:
     if not isinstance(model, EncoderDecoder):
         raise UserError(
             f"{NAME} can represent a translation model with an encoder and a decoder, and this is "
-            f"a {type(model).__name__} of the domain {original.domain}; expected another --format"
+            f"{type(model).__name__} of the domain {original.domain}; expected another --format"
         )
     files, text = tokenizer_files(original.model), original.model.text_format()
     assert text is not None, "a translator reads text"

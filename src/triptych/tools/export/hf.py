@@ -96,7 +96,7 @@ def layout_of(original: Original) -> Layout:
     if text is not None and isinstance(model, DecoderOnly):
         return decoder_layout(model, settings.model.transformer, text, NAME)
     raise UserError(
-        f"no architecture of transformers computes a {type(model).__name__} of the domain "
+        f"no architecture of transformers computes the {type(model).__name__} of the domain "
         f"{original.domain}; expected another --format"
     )
 

@@ -36,7 +36,7 @@ def write(original: Original, folder: Path) -> Written:
     decoder = original.model.decoder()
     if decoder is None:
         raise UserError(
-            f"onnx has graphs for decoders without an encoder; this is a "
+            f"onnx has graphs for decoders without an encoder; this is "
             f"{type(original.model.full_model).__name__} of the domain {original.domain}: "
             "expected --format safetensors, or ctranslate2 for a translator"
         )
