@@ -76,7 +76,7 @@ def test_a_model_without_a_graph(tmp_path: Path) -> None:
     upscaling = {"factor": 2, "n_layers": 1}
     with pytest.raises(UserError, match="decoders without an encoder; this is ImageTransformer"):
         format_module.write(tiny_models.image_model(super_resolution=upscaling), tmp_path)
-    with pytest.raises(UserError, match="a SelfAttentionGan of the domain gan"):
+    with pytest.raises(UserError, match="this is SelfAttentionGan of the domain gan"):
         format_module.write(tiny_models.gan_model(), tmp_path)
     with pytest.raises(UserError, match=r"domain translation: expected .*ctranslate2"):
         format_module.write(tiny_models.translator(), tmp_path)
