@@ -150,14 +150,14 @@ def test_a_single_pair_and_equal_differences_have_their_limits() -> None:
 
 
 def test_tables_of_markdown_and_latex() -> None:
-    lines = [["variant", "lowest val/x_y", "p"], ["a", "1.0 ± 0.1", ""], ["b", "2.0", "< 0.001"]]
+    lines = [["variant", "lowest val/x_y", "p"], ["a", "1.0 ± 0.1", ""], ["b", "-2.0", "< 0.001"]]
     assert as_markdown(lines).splitlines() == [
         "| variant | lowest val/x_y | p |", "| --- | ---: | ---: |", "| a | 1.0 ± 0.1 |  |",
-        "| b | 2.0 | < 0.001 |",
+        "| b | -2.0 | < 0.001 |",
     ]  # fmt: skip
     assert as_latex(lines).splitlines() == [
         r"\begin{tabular}{lrr}", r"\toprule", r"variant & lowest val/x\_y & p \\", r"\midrule",
-        r"a & 1.0 $\pm$ 0.1 &  \\", r"b & 2.0 & $<$ 0.001 \\", r"\bottomrule", r"\end{tabular}",
+        r"a & 1.0 $\pm$ 0.1 &  \\", r"b & $-$2.0 & $<$ 0.001 \\", r"\bottomrule", r"\end{tabular}",
     ]  # fmt: skip
 
 

@@ -13,8 +13,30 @@ from torch.nn import functional as F
 from triptych.core.attention.backends.dispatch import attention_weights
 from triptych.core.attention.full import Full
 from triptych.core.attention.mask import MaskPattern
-from triptych.core.attention.multihead import MultiHeadAttention
+from triptych.core.attention.multihead import AttentionConfig, MultiHeadAttention
 from triptych.core.attention.relative_bias import ScalarBias
+
+
+@dataclass(frozen=True)
+class Dilated(AttentionConfig):
+    """Every second position of a window, and first positions that all see (2004.05150, 3.1)."""
+
+    window: int = 3
+    n_global: int = 2
+
+    def mask_pattern(self, shape: tuple[int, ...], causal: bool) -> MaskPattern:
+        return DilatedPattern(self.window, self.n_global, causal)
+
+
+class DilatedPattern(MaskPattern):
+    def __init__(self, window: int, n_global: int, causal: bool) -> None:
+        super().__init__()
+        self.window, self.n_global, self.causal = window, n_global, causal
+
+    def visible(self, query: Tensor, key: Tensor) -> Tensor:
+        distance = (query - key).abs()
+        near = (distance % 2 == 0) & (distance < 2 * self.window)
+        return (near | (key < self.n_global)) & ((key <= query) | (not self.causal))
 
 
 @dataclass(frozen=True)

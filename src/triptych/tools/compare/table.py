@@ -122,7 +122,8 @@ def as_markdown(lines: Sequence[Sequence[str]]) -> str:
 def as_latex(lines: Sequence[Sequence[str]]) -> str:
     """Return a table, headings first, for LaTeX's package booktabs."""
     special = str.maketrans({"±": r"$\pm$", "_": r"\_", "<": "$<$"})
-    first, *rest = (" & ".join(line).translate(special) + r" \\" for line in lines)
+    joined = (" & ".join(line).translate(special).replace("& -", "& $-$") for line in lines)
+    first, *rest = (line + r" \\" for line in joined)
     begin = rf"\begin{{tabular}}{{l{'r' * (len(lines[0]) - 1)}}}"
     rows = [begin, r"\toprule", first, r"\midrule", *rest, r"\bottomrule", r"\end{tabular}"]
     return "\n".join(rows) + "\n"
