@@ -104,7 +104,7 @@ def test_export_writes_the_card_of_the_domain(cli, tmp_path: Path, toy_checkpoin
         "export", toy_checkpoint, "--plugin", "toy_domain.domain", "--format", "hf", "--out", "hf"
     )
     assert answer.code == 2
-    assert "a DecoderOnly of the domain toy_domain" in answer.err
+    assert "the DecoderOnly of the domain toy_domain" in answer.err
 
 
 def test_a_checkpoint_by_itself_imports_no_package(toy_checkpoint: Path) -> None:

@@ -198,6 +198,7 @@ def test_a_compiled_step_samples_the_same_and_is_compiled_once(
     assert len(list(step.buffers())) >= 4
 
 
+@pytest.mark.slow
 def test_a_kept_cache_takes_the_condition_of_each_batch(
     model: DecoderOnly, compiler: list[object]
 ) -> None:

@@ -42,6 +42,7 @@ def rows(fixed: dict[int, int], count: int) -> Given:
     return Given(every.values[:count], every.known[:count])
 
 
+@pytest.mark.slow
 def test_the_estimate_is_unbiased_and_closes_in_with_more_particles() -> None:
     generator = torch.Generator().manual_seed(1)
     model, expected = categorical(), exact(FIXED)
@@ -75,6 +76,7 @@ def test_drawn_values_tend_to_the_exact_conditional_distribution(count: int) -> 
         assert_distributed_as(one, p)
 
 
+@pytest.mark.slow
 def test_temperature_prefix_and_condition() -> None:
     """A prefix is a condition of the estimate, and the class vector reaches every copy."""
     model = categorical(1.0)

@@ -86,6 +86,7 @@ def test_a_completion_is_that_of_the_model_without_a_cache(
     assert np.array_equal(made[:, 0], by_hand)
 
 
+@pytest.mark.slow
 def test_given_pixels_after_the_filled_ones_count() -> None:
     trained, count = model_of(Full(), shape=(1, 3, 1), n_classes=0), 6000
     every = torch.tensor(list(product(range(LEVELS), repeat=3)), dtype=torch.uint8)
