@@ -345,3 +345,13 @@ def test_ids_without_notes_are_a_piece_without_notes() -> None:
     names = [*bar, "Bar", "TimeSig_12/8", "Position_61", "EOS"]
     ids = np.array([tokenizer.symbols.index(name) for name in names])
     assert pretty(tokenizer.to_score(ids)).instruments == []
+
+
+@pytest.mark.parametrize("between", ["Bar", "Position_0", "Program_violin"])
+def test_a_pitch_and_a_duration_apart_are_no_note(between: str) -> None:
+    tokenizer = RemiTokenizer(("violin",))
+    names = ["Bar", "TimeSig_4/4", "Position_0", "Program_violin", "Pitch_60", between]
+    names += ["Position_0", "Program_violin"] * (between == "Bar")
+    duration = next(name for name in tokenizer.symbols if name.startswith("Duration"))
+    ids = np.array([tokenizer.id_of[name] for name in [*names, duration]])
+    assert not len(tokenizer.to_score(ids).notes)

@@ -198,6 +198,8 @@ def read_bars(words: RemiTokenizer, ids: Ids) -> list[Bar]:
     for token, kind, number in zip(ids.tolist(), kinds, numbers, strict=True):
         if kind == Kind.EOS:
             break
+        if kind in (Kind.Bar, Kind.Position, Kind.New, Kind.Program):
+            note = []  # one without a duration is none
         if kind == Kind.Bar or not bars:
             heads.append(())
             bars.append([])
