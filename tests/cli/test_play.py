@@ -16,6 +16,7 @@ import pytest
         (["--port", "0"], ["port must be", "at least 1"]),
         (["--checkpoint", "nowhere.ckpt"], ["nowhere.ckpt"]),
         (["--checkpoint", "pretrained:mnist", "--checkpoint", "pretrained:minst"], ["mnist"]),
+        (["--checkpoint", "pretrained:mnist", "pretrained:minst"], ["mnist"]),
         (["--device", "tpu"], ["tpu"]),
     ],
     ids=str,

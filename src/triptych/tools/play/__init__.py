@@ -59,9 +59,10 @@ class Play(PluginOptions):
 
     parser_arguments = argument(
         "--checkpoint",
-        "Checkpoint file of a model (.ckpt), or pretrained:NAME; may be given several times. By "
+        "Checkpoint file of a model (.ckpt), or pretrained:NAME; several at will. By "
         "default all models shipped with Triptych.",
-        action="append",
+        nargs="+",
+        action="extend",
         metavar="FILE",
     ) | argument("--no_browser", "Print the address, open no browser.", action="store_true")
 

@@ -64,6 +64,7 @@ class Serve(PluginOptions):
         "Checkpoint files (.ckpt), pretrained:NAME, or folders of `triptych export`, ctranslate2 "
         "among them; the first one of a domain serves requests that name no model.",
         nargs="+",
+        action="extend",
         metavar="FILE",
         required=True,
     )
