@@ -174,11 +174,12 @@ SHARDED = ("--trainer.devices", 2, "--trainer.strategy", "fsdp")
 
 def assert_same_weights(one: dict[str, Any], other: dict[str, Any]) -> None:
     """Of two checkpoints: weights, averages and what the optimisers keep."""
-    for part in ("state_dict", "average", "optimizer_states"):
+    # Muon's polynomial is in bfloat16 where the processor has it: its rounding moves weights.
+    for part, atol in (("state_dict", 2e-3), ("average", 2e-3), ("optimizer_states", 1e-5)):
         mine, its = (dict(named_tensors(content.get(part))) for content in (one, other))
         assert mine.keys() == its.keys()
         for name, tensor in mine.items():
-            torch.testing.assert_close(its[name], tensor, rtol=1e-4, atol=1e-5, msg=name)
+            torch.testing.assert_close(its[name], tensor, rtol=1e-4, atol=atol, msg=name)
 
 
 def named_tensors(tree: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
