@@ -144,7 +144,7 @@ def decoder(
     passes, logits = _passes(blocks, lambda: transformer(source.ids, None, ids))
     projected = blocks[0].project_memory(ForwardContext(memory=condition.memory))
     _layers(walk, "Decoder", blocks[0], passes, names, projected, source.names)
-    return logits
+    return logits  # type: ignore[no-any-return]
 
 
 def _passes(blocks: Iterable[Block], run: Callable[[], Any]) -> tuple[list[Pass], Any]:

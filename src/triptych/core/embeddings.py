@@ -55,7 +55,8 @@ class TokenEmbedding(ValueEmbedding):
         self.scale = math.sqrt(d_model)
 
     def forward(self, values: Tensor, index: Tensor) -> Tensor:
-        return self.table(values) * self.scale  # [B, L, D]
+        vectors: Tensor = self.table(values) * self.scale  # [B, L, D]
+        return vectors
 
 
 class ChannelEmbedding(ValueEmbedding):

@@ -136,7 +136,8 @@ class CategoricalHead(Head):
         return self.logits.out_features
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.logits(x)  # [..., V]
+        logits: Tensor = self.logits(x)  # [..., V]
+        return logits
 
     def nll(self, parameters: Tensor, targets: Tensor) -> Tensor:
         return cross_entropy(parameters, targets)
@@ -213,7 +214,8 @@ class MixtureOfLogisticsHead(Head):
         if autocasts(x.device.type):
             with torch.autocast(x.device.type, enabled=False):
                 return self.forward(at_least_float32(x))
-        return self.parameters_of(x)  # [..., Z]
+        parameters: Tensor = self.parameters_of(x)  # [..., Z]
+        return parameters
 
     def nll(self, parameters: Tensor, targets: Tensor) -> Tensor:
         mixture, means, log_scales, coefficients = self._split(parameters)

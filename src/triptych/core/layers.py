@@ -118,4 +118,5 @@ class FeedForward(nn.Module):
             hidden = self.activation(hidden)
         else:
             hidden = self.activation(self.gate(x)) * hidden
-        return self.fc2(hidden)  # [..., D]
+        y: Tensor = self.fc2(hidden)  # [..., D]
+        return y

@@ -191,7 +191,8 @@ class LearnedEmbedding(nn.Module):
         self.table = embedding_table(max_length, d_model)
 
     def forward(self, index: Tensor) -> Tensor:
-        return self.table(index)  # [..., D]
+        vectors: Tensor = self.table(index)  # [..., D]
+        return vectors
 
 
 class AxialEmbedding(nn.Module):
@@ -293,7 +294,8 @@ class RotaryEmbedding(nn.Module):
         """x [..., L, E] with the `rotation` of its L positions -> [..., L, E]."""
         own, other = rotation.to(x.dtype).unbind(-3)  # 2 x [L, E]
         paired = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)  # the other feature of the pair
-        return x * own + paired * other
+        rotated: Tensor = x * own + paired * other
+        return rotated
 
 
 def angles(index: Tensor, width: int, base: float) -> Tensor:

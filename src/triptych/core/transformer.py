@@ -197,7 +197,8 @@ class Block(nn.Module):
         cross = self.cross
         if cross is not None:
             x = self.cross_residual(x, lambda y: cross(y, memory))
-        return self.feed_forward_residual(x, self.feed_forward)
+        x = self.feed_forward_residual(x, self.feed_forward)
+        return x
 
 
 class Stack(nn.Module):
@@ -274,7 +275,8 @@ class Stack(nn.Module):
         x, loss = self.depth(x, positions, layers)
         if self.training and loss is not None:
             self.auxiliary_loss = loss if context.real is None else loss * context.real
-        return self.final_norm(x)
+        x = self.final_norm(x)
+        return x
 
     def init_state(
         self,
@@ -303,7 +305,8 @@ class Stack(nn.Module):
             for block, own, cache, memory in parts
         ]
         x, _ = self.depth(x, context.positions, layers)
-        return self.final_norm(x)
+        x = self.final_norm(x)
+        return x
 
     def step_context(self, positions: Tensor, state: DecodingState[Any]) -> StepContext:
         """Context at positions int64 [..., P] for all blocks, valid with this very state."""

@@ -317,7 +317,8 @@ class Domain:
 
     def config_class(self) -> type[RunSettings]:
         """Return the dataclass of a run's settings."""
-        return self._find("config", "Config")
+        config: type[RunSettings] = self._find("config", "Config")
+        return config
 
     def prepare(
         self, config: Any, vocabulary: Any = None
@@ -352,7 +353,8 @@ class Domain:
 
     def restore(self, checkpoint: dict[str, Any], device: str = "auto") -> TrainedModel:
         """Return the trained model of a checkpoint's content; UserError for an absent device."""
-        return self._find("inference", "restore")(checkpoint, device)
+        model: TrainedModel = self._find("inference", "restore")(checkpoint, device)
+        return model
 
     def _find(self, module: str, name: str) -> Any:
         own = type(self).__module__

@@ -114,7 +114,8 @@ def read_content(path: Path) -> bytes:
 
 def _zstd(content: bytes) -> bytes:
     reader = library("zstandard", "a zstd file", "tables").ZstdDecompressor().stream_reader(content)
-    return reader.read()
+    decompressed: bytes = reader.read()
+    return decompressed
 
 
 def _beside(path: Path) -> str:

@@ -34,7 +34,8 @@ class Examples(ABC):
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Length of the longer side of each example in tokens, [N]."""
-        return self.sizes(range(len(self))).max(1)
+        longer: NDArray[np.int64] = self.sizes(range(len(self))).max(1)
+        return longer
 
 
 def training_batches(

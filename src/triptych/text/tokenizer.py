@@ -147,7 +147,8 @@ class TextTokenizer:
     @property
     def unknown(self) -> str | None:
         """Name and text of the token for what the vocabulary cannot write; None without one."""
-        return getattr(self._tokenizer.model, "unk_token", None)
+        name: str | None = getattr(self._tokenizer.model, "unk_token", None)
+        return name
 
     def unknown_share(self, lines: Iterable[str], *, most: int = 5000) -> float:
         """Return the share of tokens that are the unknown one, of at most so many lines."""

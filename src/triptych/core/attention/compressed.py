@@ -134,7 +134,8 @@ class CompressedAttention(MultiHeadAttention):
             inside = inside & context.real[:, None, None, :]  # [B, 1, N, L]
         shares = inside.to(weights.dtype)
         shares = shares / shares.sum(-1, keepdim=True).clamp(min=1)
-        return of_blocks @ shares + own  # [B, H, L, L]
+        by_position: Tensor = of_blocks @ shares + own  # [B, H, L, L]
+        return by_position
 
     def init_cache(self, batch: int, max_length: int, lookahead: int = 0) -> LayerCache:
         cache = super().init_cache(batch, max_length, lookahead)

@@ -58,7 +58,8 @@ class CrossAttention(MemoryAttention):
         keys, values = memory.keys, memory.values  # [B, H, K, E]
         y = attend_by_sdpa(q, keys, values, real=memory.real, dropout=dropout)  # [B, H, N L, E]
         merged = rearrange(y, "b h (n l) e -> (b n) l (h e)", n=n)  # [B N, L, D]
-        return self.out_proj(merged)
+        out: Tensor = self.out_proj(merged)
+        return out
 
     def weights(self, x: Tensor, memory: ProjectedMemory) -> Tensor:
         """From the definition; rows add up to 0 where all of the memory is padding."""

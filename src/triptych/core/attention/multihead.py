@@ -239,9 +239,10 @@ class MultiHeadAttention(nn.Module):
 
     def _projected(self, x: Tensor) -> Tensor:
         """Heads of queries, keys and values: x [B, L, D] -> [3, B, H, L, E]."""
-        return rearrange(
+        heads: Tensor = rearrange(
             self.qkv_proj(x), "b l (three h e) -> three b h l e", three=3, h=self.n_heads
         )
+        return heads
 
     def token_classes(self, context: ForwardContext | StepContext) -> Tensor | None:
         """Classes of the tokens that the bias reads, int64 [B, L]; None for a bias without them."""
@@ -271,7 +272,8 @@ class MultiHeadAttention(nn.Module):
 
     def merge(self, y: Tensor) -> Tensor:
         """Join the heads and project: [B, H, L, E] -> [B, L, D]."""
-        return self.out_proj(rearrange(y, "b h l e -> b l (h e)"))
+        merged: Tensor = self.out_proj(rearrange(y, "b h l e -> b l (h e)"))
+        return merged
 
 
 def head_width(d_model: int, n_heads: int) -> int:

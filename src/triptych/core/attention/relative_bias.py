@@ -83,11 +83,13 @@ class ScalarBias(RelativeBias):
         return ()
 
     def index(self, query: Tensor, key: Tensor) -> tuple[Tensor, ...]:
-        return torch.broadcast_tensors(query, key)
+        both: tuple[Tensor, ...] = torch.broadcast_tensors(query, key)
+        return both
 
     def forward(self, q: Tensor, index: tuple[Tensor, ...]) -> Tensor:
         values: Tensor = self.value(self.heads, *index)  # [H, Q, K]
-        return values * q.shape[-1] ** 0.5
+        scaled: Tensor = values * q.shape[-1] ** 0.5
+        return scaled
 
     def logits(self, q: Tensor) -> tuple[Tensor, ...]:
         return ()

@@ -56,7 +56,8 @@ class Conditioner(nn.Module):
     def step_vectors(self, values: Tensor, positions: Tensor, kept: Any) -> Tensor | None:
         """Vectors [B, 1 or P, D] at positions int64 [P], from the values before; None for none."""
         shared = kept is None or kept.shape[1] == 1
-        return kept if shared else kept.index_select(1, positions)
+        vectors: Tensor | None = kept if shared else kept.index_select(1, positions)
+        return vectors
 
 
 class AutoregressiveModel(nn.Module, ABC):
@@ -123,7 +124,8 @@ class TransformerModel(AutoregressiveModel):
         x = x + encodings.to(x.dtype)
         if vectors is not None:
             x = x + vectors.to(x.dtype)
-        return self.dropout(x)
+        x = self.dropout(x)
+        return x
 
     @abstractmethod
     def step_inputs(
@@ -140,7 +142,8 @@ class TransformerModel(AutoregressiveModel):
         x = self.step_inputs(values, positions, context.encodings, state)  # [B, P, D]
         if self.decoder.uses_token_ids:
             context = replace(context, token_ids=values)
-        return self.head(self.decoder.step(x, state, context))  # [B, P, Z]
+        parameters: Tensor = self.head(self.decoder.step(x, state, context))  # [B, P, Z]
+        return parameters
 
     def step_contexts(self, positions: Tensor, state: DecodingState[Any]) -> list[StepContext]:
         together = self._step_context(positions.unsqueeze(1), state)

@@ -40,7 +40,8 @@ class CausalModel(AutoregressiveModel):
         self, values: Tensor, previous: Tensor | None = None, condition: Condition = NO_CONDITION
     ) -> Tensor:
         """Parameters of the head that predict every value: [B, L, Z]."""
-        return self.head(self.features(values, previous, condition))  # [B, L, Z]
+        parameters: Tensor = self.head(self.features(values, previous, condition))  # [B, L, Z]
+        return parameters
 
     def nll(
         self, values: Tensor, previous: Tensor | None = None, condition: Condition = NO_CONDITION
@@ -95,10 +96,12 @@ class DecoderOnly(TransformerModel, CausalModel):
         kept = self.conditioner.start(condition, *values.shape[:2])
         context = ForwardContext(memory=condition.memory)
         x, context = self._inputs(values[:, :-1], previous, kept, context)  # [B, L, D]
-        return self.decoder(x, context)  # [B, L, D]
+        features: Tensor = self.decoder(x, context)  # [B, L, D]
+        return features
 
     def condition(self, *inputs: Any) -> Condition:
-        return self.conditioner(*inputs)
+        condition: Condition = self.conditioner(*inputs)
+        return condition
 
     def init_state(
         self, batch: int, max_length: int, condition: Condition = NO_CONDITION, lookahead: int = 0
@@ -116,7 +119,8 @@ class DecoderOnly(TransformerModel, CausalModel):
         self, values: Tensor, state: DecodingState[Any], previous: Tensor | None = None
     ) -> Tensor:
         x, context = self._inputs(values, previous, state.own)  # [B, P + 1, D]
-        return self.head(self.decoder(x, context, state)[:, -1])  # [B, Z]
+        parameters: Tensor = self.head(self.decoder(x, context, state)[:, -1])  # [B, Z]
+        return parameters
 
     def step_inputs(
         self, values: Tensor, positions: Tensor, encodings: Tensor, state: DecodingState[Any]

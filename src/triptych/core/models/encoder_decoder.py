@@ -46,7 +46,8 @@ class SequenceToSequence(AutoregressiveModel):
         self, source: Tensor, source_padding: Tensor | None, target_input: Tensor
     ) -> Tensor:
         """Logits of every next token under teacher forcing: [B, L, V]; see `features`."""
-        return self.head(self.features(source, source_padding, target_input))  # [B, L, V]
+        logits: Tensor = self.head(self.features(source, source_padding, target_input))
+        return logits  # [B, L, V]
 
     @abstractmethod
     def features(
@@ -136,7 +137,8 @@ class EncoderDecoder(TransformerModel, SequenceToSequence):
         condition = self.encode(source, source_padding, first)
         x = self._embed(self.target_embedding, target_input, first)  # [B, L, D]
         context = ForwardContext(memory=condition.memory, first_position=first)
-        return self.decoder(x, context)  # [B, L, D]
+        features: Tensor = self.decoder(x, context)  # [B, L, D]
+        return features
 
     def encode(
         self,
@@ -180,7 +182,8 @@ class EncoderDecoder(TransformerModel, SequenceToSequence):
             raise ValueError("an encoder-decoder model starts from a start token")
         tokens = torch.cat([previous.unsqueeze(1), values], dim=1)  # [B, P + 1]
         x = self._embed(self.target_embedding, tokens)  # [B, P + 1, D]
-        return self.head(self.decoder(x, state=state)[:, -1])  # [B, V]
+        logits: Tensor = self.head(self.decoder(x, state=state)[:, -1])  # [B, V]
+        return logits
 
     def step_inputs(
         self, values: Tensor, positions: Tensor, encodings: Tensor, state: DecodingState[None]

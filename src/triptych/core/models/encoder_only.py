@@ -44,7 +44,8 @@ class EncoderOnly(nn.Module):
         x = x + self.segments(torch.zeros_like(tokens) if segments is None else segments)
         x = x + self.positions(index).to(x.dtype)
         x = self.dropout(self.norm(x))
-        return self.stack(x, ForwardContext(real=inverted(padding)))  # [B, L, D]
+        features: Tensor = self.stack(x, ForwardContext(real=inverted(padding)))  # [B, L, D]
+        return features
 
 
 class Pooler(nn.Module):
@@ -93,7 +94,8 @@ class MaskedTokenModel(nn.Module):
 
     def logits(self, features: Tensor) -> Tensor:
         """Logits of the tokens from the encoder's vectors: [..., D] -> [..., V]."""
-        return self.head(self.transform(features))  # [..., V]
+        logits: Tensor = self.head(self.transform(features))  # [..., V]
+        return logits
 
     def nll(self, features: Tensor, expected: Tensor) -> Tensor:
         """Negative log-likelihood of tokens in nats: features [..., D], int64 [...] -> [...]."""
@@ -130,7 +132,8 @@ class SequenceEncoder(nn.Module):
         index = torch.arange(values.shape[1], device=values.device)  # [K]
         x = self.embedding(values, index)  # [B, K, D]
         x = self.dropout(x + self.positions(index).to(x.dtype))
-        return self.stack(x, ForwardContext(real=real))
+        memory: Tensor = self.stack(x, ForwardContext(real=real))
+        return memory
 
 
 class TaskHead(nn.Module):
@@ -145,7 +148,8 @@ class TaskHead(nn.Module):
 
     def forward(self, vectors: Tensor) -> Tensor:
         """Vectors [..., D] -> logits [..., n_outputs]."""
-        return self.linear(self.dropout(vectors))  # [..., n_outputs]
+        logits: Tensor = self.linear(self.dropout(vectors))  # [..., n_outputs]
+        return logits
 
 
 class SequenceTaskModel(nn.Module):

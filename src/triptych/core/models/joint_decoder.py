@@ -115,7 +115,8 @@ class JointDecoder(TransformerModel, SequenceToSequence):
         if not values.shape[1]:
             return self.step(previous.unsqueeze(1), torch.zeros_like(previous[:1]), state)[:, 0]
         tokens = torch.cat([state.own.tokens, previous.unsqueeze(1), values], dim=1)
-        return self.head(self._decode(tokens, state)[:, -1])  # [B, V]
+        logits: Tensor = self.head(self._decode(tokens, state)[:, -1])  # [B, V]
+        return logits
 
     def step(
         self, values: Tensor, positions: Tensor, state: DecodingState[Source], context: Any = None
@@ -137,7 +138,8 @@ class JointDecoder(TransformerModel, SequenceToSequence):
         """The decoder's output at each token: int64 [B, T] -> [B, T, D]; state: filled."""
         index = torch.arange(tokens.shape[1], device=tokens.device)  # [T]
         x = self.add_positions(self.embedding(tokens, index), self.positions(index))  # [B, T, D]
-        return self.decoder(x, state=state)
+        output: Tensor = self.decoder(x, state=state)
+        return output
 
 
 def source_length(state: DecodingState[Source]) -> int:

@@ -48,7 +48,10 @@ def recurrent_layers(
     """Stacked cells over sequences [B, L, n_in], with dropout between the layers."""
     kind = nn.LSTM if cell == "lstm" else nn.GRU
     between = dropout if n_layers > 1 else 0.0
-    return kind(n_in, width, n_layers, batch_first=True, dropout=between, bidirectional=both_ways)
+    layers: nn.LSTM | nn.GRU = kind(
+        n_in, width, n_layers, batch_first=True, dropout=between, bidirectional=both_ways
+    )
+    return layers
 
 
 def run_layers(
@@ -129,7 +132,8 @@ class LuongAttention(MemoryAttention):
         values = memory.values.unsqueeze(1)  # [B, 1, K, D]
         weights = self.weights(h, memory).squeeze(1).unflatten(0, (len(values), -1))  # [B, W, P, K]
         context = (weights @ values).flatten(0, 1)  # [R, P, D]
-        return self.out_proj(torch.cat([context, h], dim=-1)).tanh()  # [R, P, D]
+        vector: Tensor = self.out_proj(torch.cat([context, h], dim=-1)).tanh()  # [R, P, D]
+        return vector
 
 
 class RecurrentDecoder(nn.Module):
@@ -267,7 +271,8 @@ class RecurrentEncoderDecoder(SequenceToSequence):
         features, after = self._decode(tokens, state)  # [B, P, D]
         for kept, tensor in zip(tensors_of(state.own), tensors_of(after), strict=True):
             kept.copy_(tensor)
-        return self.head(features)  # [B, P, V]
+        logits: Tensor = self.head(features)  # [B, P, V]
+        return logits
 
     def _decode(
         self, tokens: Tensor, state: DecodingState[Recurrence]
@@ -278,4 +283,5 @@ class RecurrentEncoderDecoder(SequenceToSequence):
 
     def _embed(self, embedding: TokenEmbedding, tokens: Tensor) -> Tensor:
         positions = torch.arange(tokens.shape[1], device=tokens.device)  # [L]
-        return self.dropout(embedding(tokens, positions))  # [B, L, D]
+        x: Tensor = self.dropout(embedding(tokens, positions))  # [B, L, D]
+        return x

@@ -53,7 +53,8 @@ class GanModel(TrainedModel):
         generator = torch.Generator().manual_seed(seed)
         with scoring(self.full_model):
             samples = self.full_model.sample(count, labels=labels, generator=generator)
-        return samples.cpu().numpy()
+        pixels: NDArray[np.uint8] = samples.cpu().numpy()
+        return pixels
 
     def score_split(self, request: ScoreRequest, progress: Progress | None = None) -> Evaluation:
         """Return the Fréchet distance of samples to the training images, see `FrechetScore`.

@@ -107,7 +107,8 @@ class ClassNorm(nn.Module):
         if labels is None:
             labels = torch.zeros(len(x), dtype=torch.int64, device=x.device)
         scale, shift = self.affine(labels)[..., None, None].chunk(2, dim=1)  # [B, C, 1, 1] each
-        return self.norm(x) * scale + shift  # [B, C, H, W]
+        y: Tensor = self.norm(x) * scale + shift  # [B, C, H, W]
+        return y
 
 
 class GeneratorBlock(nn.Module):
@@ -167,7 +168,8 @@ class Generator(nn.Module):
         x = attend(self.attention, self.first(noise).view(-1, *self.start))  # [B, D, h, w]
         for block in self.blocks:
             x = attend(self.attention, block(x, labels))
-        return self.last(self.norm(x).relu()).tanh()  # [B, C, H, W]
+        images: Tensor = self.last(self.norm(x).relu()).tanh()  # [B, C, H, W]
+        return images
 
 
 class Discriminator(nn.Module):
@@ -298,7 +300,8 @@ def attend(attention: FeatureMapAttention | None, x: Tensor) -> Tensor:
     """Apply the attention to a feature map [B, C, H, W] of its height; return others unchanged."""
     if attention is None or x.shape[2] != attention.height:
         return x
-    return attention(x)
+    attended: Tensor = attention(x)
+    return attended
 
 
 def _attention_of(config: ModelConfig) -> FeatureMapAttention | None:

@@ -76,7 +76,8 @@ class ImageConditioner(Conditioner):
         """Vectors of positions int64 [P], once the values [B, Q] are kept; after: them, [Q]."""
         if self.above is None or kept is None:
             return None
-        return self.above(kept.index_copy_(1, after - 1, values), positions)  # [B, P, D]
+        vectors: Tensor = self.above(kept.index_copy_(1, after - 1, values), positions)
+        return vectors  # [B, P, D]
 
 
 def transformed(pixels: Tensor, transformation: Tensor) -> Tensor:

@@ -282,7 +282,8 @@ class ImageModel(ImageScores, TrainedModel):
         weights = captured.self_attention[number][0, :, query]  # [heads, N, L]
         images = by_pixel(model, weights.flatten(0, 1))  # [heads N, H, W]
         images = images.view(-1, len(pixels), *images.shape[1:])  # [heads, N, H, W]
-        return (images.mean(0) if head is None else images[head - 1]).numpy()
+        maps: NDArray[np.float64] = (images.mean(0) if head is None else images[head - 1]).numpy()
+        return maps
 
     def write_samples(self, options: ImageSampleOptions, out: OutputFolder) -> str:
         levels, n_classes = self.full_model.levels, self.full_model.n_classes

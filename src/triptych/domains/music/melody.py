@@ -163,4 +163,5 @@ class MelodyConditioner(Conditioner):
         """Return the vectors at times int64 [B, P]: [B, P, D]."""
         index = (times // self.step).clamp(max=steps.shape[1] - 1)  # [B, P]
         here = steps.gather(1, index.unsqueeze(-1).expand(-1, -1, steps.shape[2]))  # [B, P, D]
-        return self.proj(here) + self.encoding(exact(times) / self.step).to(here.dtype)
+        vectors: Tensor = self.proj(here) + self.encoding(exact(times) / self.step).to(here.dtype)
+        return vectors

@@ -100,7 +100,8 @@ class Channel:
             changes = [change for change in changes if change[2] in (track, None)]
         changes = changes or [(0, DRUMS if self.is_drum else 0, None)]
         ticks, programs = np.array([change[:2] for change in changes]).T
-        return programs[np.maximum(0, np.searchsorted(ticks, onsets, side="right") - 1)]
+        at: Ids = programs[np.maximum(0, np.searchsorted(ticks, onsets, side="right") - 1)]
+        return at
 
 
 def read_score(content: bytes, name: str, *, to_damage: bool = False) -> Score:

@@ -139,7 +139,8 @@ class Score:
         per_tick = tempos / 1e6 / self.ticks_per_quarter  # seconds
         starts = np.concatenate([[0.0], np.cumsum(np.diff(changes) * per_tick[:-1])])  # seconds
         section = np.searchsorted(changes, at, side="right") - 1
-        return starts[section] + (at - changes[section]) * per_tick[section]
+        seconds: NDArray[np.float64] = starts[section] + (at - changes[section]) * per_tick[section]
+        return seconds
 
     def ticks(self, seconds: NDArray[np.float64]) -> Ids:
         """Convert seconds to the nearest ticks by the tempo map."""
@@ -148,7 +149,8 @@ class Score:
         at = np.asarray(seconds, dtype=np.float64)
         section = np.searchsorted(starts, at, side="right") - 1
         per_tick = tempos[section] / 1e6 / self.ticks_per_quarter  # seconds
-        return np.rint(changes[section] + (at - starts[section]) / per_tick).astype(np.int64)
+        ticks: Ids = np.rint(changes[section] + (at - starts[section]) / per_tick).astype(np.int64)
+        return ticks
 
     def bars(self) -> Ids:
         """Return the ticks at which bars begin, and the end of the last one.
@@ -257,7 +259,8 @@ def to_steps(seconds: NDArray[np.float64]) -> Ids:
 
 def latest(marks: NDArray[np.bool_]) -> Ids:
     """Return the index of the latest mark up to each place, -1 before the first."""
-    return np.maximum.accumulate(np.where(marks, np.arange(len(marks)), -1))
+    places: Ids = np.maximum.accumulate(np.where(marks, np.arange(len(marks)), -1))
+    return places
 
 
 def on_grid(notes: Notes, steps: float, per: int = 1) -> Notes:

@@ -110,7 +110,8 @@ def sentence_attention(
             return None
         heads = weights[0].cpu().double()  # [H, Q, K]
         chosen = heads.mean(0) if head is None else heads[head - 1]  # [Q, K]
-        return merge_pieces(chosen, queries, keys).tolist()
+        rows: list[list[float]] = merge_pieces(chosen, queries, keys).tolist()
+        return rows
 
     def mean_steps(weights: Tensor, runs: list[int]) -> list[float]:
         steps = steps_of(weights[0].cpu()).double()  # [L]

@@ -64,7 +64,8 @@ class VisionModel(ClassScores, TrainedModel):
             device = device_of(self.model)
             parts = torch.from_numpy(pixels).split(BATCH)
             logits = torch.cat([self.model(part.to(device)).float().cpu() for part in parts])
-        return logits.softmax(-1).numpy()
+        shares: NDArray[np.float32] = logits.softmax(-1).numpy()
+        return shares
 
     def score_split(self, request: ScoreRequest, progress: Progress | None = None) -> Evaluation:
         """Return accuracy and nats per image of a split, and the accuracy of simple models.

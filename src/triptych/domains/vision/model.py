@@ -52,7 +52,8 @@ class PatchEmbedding(ValueEmbedding):
 
     def forward(self, values: Tensor, index: Tensor) -> Tensor:
         scaled = values * self.scale - 1  # [B, N, P]
-        return self.linear(scaled)  # [B, N, D]
+        vectors: Tensor = self.linear(scaled)  # [B, N, D]
+        return vectors
 
 
 class VisionTransformer(nn.Module):
@@ -86,13 +87,15 @@ class VisionTransformer(nn.Module):
     def forward(self, pixels: Tensor) -> Tensor:
         """Images uint8 [B, H, W, C] -> logits [B, n_classes]."""
         vectors = self.encoder(patches(pixels, self.patch))  # [B, N, D]
-        return self.task_head(vectors.mean(1))  # [B, n_classes]
+        logits: Tensor = self.task_head(vectors.mean(1))  # [B, n_classes]
+        return logits
 
 
 def patches(pixels: Tensor, side: int) -> Tensor:
     """Return the patches of images in raster order: [B, H, W, C] -> [B, N, side x side x C]."""
     rows = pixels.unflatten(1, (-1, side)).unflatten(3, (-1, side))  # [B, h, side, w, side, C]
-    return rows.transpose(2, 3).flatten(3).flatten(1, 2)  # [B, N, side x side x C]
+    tiles: Tensor = rows.transpose(2, 3).flatten(3).flatten(1, 2)  # [B, N, side x side x C]
+    return tiles
 
 
 def augmented(pixels: Tensor, *, shift: int, mirrored: bool) -> Tensor:

@@ -199,4 +199,5 @@ def find_figure(name: str) -> LectureFigure:
         instead = meant(name, known, f"expected one of {', '.join(known)}")
         raise UserError(f"there is no figure {name!r}; {instead}")
     module = import_module(f"triptych.lectures.{_functions()[name][0]}")
-    return getattr(module, name.replace("-", "_"))
+    found: LectureFigure = getattr(module, name.replace("-", "_"))
+    return found

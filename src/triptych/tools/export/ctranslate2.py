@@ -194,4 +194,5 @@ def log_probabilities(model: EncoderDecoder, source: Tensor, target: Tensor) -> 
     inputs = torch.cat([torch.tensor([TextFormat.START]), target])  # [L + 1]
     with torch.no_grad():
         logits = model(torch.cat([source, end])[None], None, inputs[None])[0]  # [L + 1, V]
-    return logits.log_softmax(-1).gather(1, torch.cat([target, end])[:, None])[:, 0]
+    log_p: Tensor = logits.log_softmax(-1).gather(1, torch.cat([target, end])[:, None])[:, 0]
+    return log_p

@@ -86,7 +86,8 @@ def parts_of(tensor: Tensor, how: StoredAs) -> dict[str, Tensor]:
 
 def halved(rows: Tensor, heads: int) -> Tensor:
     """Rows [H E, ...] with the even features of each head before the odd ones: see `paired`."""
-    return rows.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
+    reordered: Tensor = rows.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
+    return reordered
 
 
 def layout_of(original: Original) -> Layout:

@@ -30,7 +30,8 @@ def check_parts(config: TransformerConfig, name: str, **allowed: tuple[type, ...
 def embedding_weight(embedding: nn.Module) -> Tensor:
     """Return the vectors of an embedding of tokens or of learned positions: [V, D]."""
     module: Any = embedding
-    return module.table.weight.detach()
+    weight: Tensor = module.table.weight.detach()
+    return weight
 
 
 def position_table(positions: nn.Module, length: int) -> Tensor:

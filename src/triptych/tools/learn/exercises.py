@@ -141,7 +141,8 @@ def sinusoids(length: int, d_model: int) -> Tensor:
 
     -> float64 [length, d_model]
     """
-    return SinusoidalEmbedding(d_model)(torch.arange(length))
+    encodings: Tensor = SinusoidalEmbedding(d_model)(torch.arange(length))
+    return encodings
 
 
 @exercise("relative-attention", lambda: [(_randn(5, 4), _randn(5, 4))])
@@ -156,7 +157,8 @@ def relative_logits(q: Tensor, e: Tensor) -> Tensor:
     table.data.copy_(e.flip(0).expand_as(table))
     position = torch.arange(length)
     by_key = bias(q[None, None], bias.index(position.unsqueeze(1), position))[0, 0]  # [L, L]
-    return by_key.tril().detach()
+    logits: Tensor = by_key.tril().detach()
+    return logits
 
 
 @exercise("cached-decoding", lambda: [(6, 4, 100, 2, 8), (2, 1, 7, 4, 16)], "compute")

@@ -97,7 +97,8 @@ def open_export(folder: str, device: str, dtype: Dtype) -> Translator:
 
 
 def _read(folder: str, name: str) -> dict[str, Any]:
-    return json.loads((Path(folder) / name).read_text(encoding="utf-8"))
+    content: dict[str, Any] = json.loads((Path(folder) / name).read_text(encoding="utf-8"))
+    return content
 
 
 def _tokenizer(plain: dict[str, Any], specials: list[str]) -> TextTokenizer:

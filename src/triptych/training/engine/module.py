@@ -195,7 +195,8 @@ class TrainingModule(pl.LightningModule, ABC):
 
     def width(self) -> int | None:
         """Return the width of the model, for schedules that depend on it; None if it has none."""
-        return self.config.model.transformer.d_model
+        width: int = self.config.model.transformer.d_model
+        return width
 
     def total_steps(self) -> int | None:
         """Return the number of updates of the whole run; None if only time limits it."""

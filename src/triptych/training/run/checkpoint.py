@@ -157,7 +157,8 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
         )
     if missing := [key for key in NEEDED if key not in header]:
         raise refusal(f"was not written by Triptych (its header has no {missing[0]})")
-    return content
+    found: dict[str, Any] = content
+    return found
 
 
 @dataclass(frozen=True)
@@ -186,7 +187,8 @@ class StoredAs:
 
 def paired(rows: Tensor, heads: int) -> Tensor:
     """Rows [H E, ...] of a file that rotates features i and i + E / 2, in the order 2i, 2i + 1."""
-    return rows.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
+    reordered: Tensor = rows.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
+    return reordered
 
 
 def from_safetensors(weights: bytes, facts: dict[str, Any], *, name: str) -> dict[str, Any]:

@@ -102,7 +102,8 @@ def decided_by_rank_0(decide: Callable[[], R]) -> R:
         raise error
     if answer[1] is not None:
         raise SystemExit(answer[1])
-    return answer[0]
+    decided: R = answer[0]
+    return decided
 
 
 def prepare_in_turn(prepare: Prepare, config: Any, vocabulary: Any) -> Prepared:

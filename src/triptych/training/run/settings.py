@@ -190,4 +190,5 @@ def run_metadata(domain: str, config: RunSettings, vocabulary: Any) -> dict[str,
     """Return what the header says of a run; TypeError for a vocabulary of other than JSON types."""
     opening = {"domain": domain, **vars(config.model_settings()), "vocabulary": vocabulary}
     alpha = {"lora_alpha": config.run.finetune.lora_alpha}
-    return to_plain({**opening, **alpha, **vars(config)})
+    plain: dict[str, Any] = to_plain({**opening, **alpha, **vars(config)})
+    return plain

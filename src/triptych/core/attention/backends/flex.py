@@ -125,7 +125,8 @@ def _by_kernel(pattern: MaskPattern, kind: tuple[Any, ...], arguments: tuple[Any
         if kind not in functions:
             _keep(functions, kind, _compiled())
         try:
-            return functions[kind](*arguments)
+            y: Tensor = functions[kind](*arguments)
+            return y
         except FailOnRecompileLimitHit:
             LOG.warning(
                 "attention by %s has met too many kinds of arguments and is compiled anew: %s",
@@ -140,7 +141,8 @@ def _compiled() -> Callable[..., Tensor]:
     flex_attention = flex_functions().flex_attention
 
     def attention(q: Tensor, k: Tensor, v: Tensor, scores: Any, mask: Any) -> Tensor:
-        return flex_attention(q, k, v, scores, mask)
+        y: Tensor = flex_attention(q, k, v, scores, mask)
+        return y
 
     # PyTorch counts the graphs of a code object.
     code = attention.__code__.replace(co_name=f"attention_{next(NUMBERS)}")

@@ -67,7 +67,8 @@ class LabelledExamples(Examples):
     def sizes(self, items: range) -> NDArray[np.int64]:
         """Return the tokens of each example, all rows as long as its longest one, [N, 1]."""
         of_rows = self.rows.lengths.reshape(-1, self.n_rows)[items.start : items.stop]  # [N, R]
-        return of_rows.max(1, keepdims=True) * self.n_rows  # [N, 1]
+        longest: NDArray[np.int64] = of_rows.max(1, keepdims=True) * self.n_rows  # [N, 1]
+        return longest
 
     def batch(self, items: Items, generator: torch.Generator | None) -> LabelledBatch:
         chosen = np.asarray(items)

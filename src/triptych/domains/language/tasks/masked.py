@@ -290,4 +290,5 @@ def fill_masks(
             logits: Tensor = model.logits(model.encoder(rows)[:, position])  # [B, V]
             logits = logits.masked_fill(forbidden, -torch.inf)
             rows[:, position] = sample_value(model.head, logits, request.sampling, generator)
-    return rows.tolist()
+    filled: list[list[int]] = rows.tolist()
+    return filled

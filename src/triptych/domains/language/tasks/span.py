@@ -73,7 +73,8 @@ class SpanExamples(Examples):
         """Return the tokens of each example, all windows as long as its longest one, [N, 1]."""
         first = self.first[items.start : items.stop + 1]  # [N + 1]
         longest = np.maximum.reduceat(self.windows.lengths[: first[-1]], first[:-1])  # [N]
-        return (longest * np.diff(first))[:, None]  # [N, 1]
+        sizes: NDArray[np.int64] = (longest * np.diff(first))[:, None]  # [N, 1]
+        return sizes
 
     def batch(self, items: Items, generator: torch.Generator | None) -> SpanBatch:
         of_items = [np.arange(*self.first[item : item + 2]) for item in np.asarray(items)]

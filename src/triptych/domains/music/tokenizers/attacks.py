@@ -56,7 +56,8 @@ class AttackTokenizer(ChoraleTokenizer):
         return np.where(ids == REST, self.rest, ids + N_KNOWN * is_held.reshape(-1))
 
     def onsets(self, ids: Ids) -> NDArray[np.bool_]:
-        return ids < N_KNOWN
+        begins: NDArray[np.bool_] = ids < N_KNOWN
+        return begins
 
     def grammar(
         self, batch: int, *, seconds: float | None, n_prompt: int, start: int = 0

@@ -210,7 +210,8 @@ class ChoraleTokenizer(MelodicTokenizer):
     def onsets(self, ids: Ids) -> NDArray[np.bool_]:
         # Where a voice takes a new pitch.
         before = np.concatenate([np.full(N_VOICES, REST), ids])[: len(ids)]
-        return (ids != REST) & (ids != before)
+        begins: NDArray[np.bool_] = (ids != REST) & (ids != before)
+        return begins
 
     def seconds(self, ids: Ids) -> NDArray[np.float64]:
         return (np.arange(len(ids)) // N_VOICES).astype(np.float64) * SECONDS_PER_STEP

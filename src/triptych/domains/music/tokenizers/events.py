@@ -93,7 +93,8 @@ class EventTokenizer(MelodicTokenizer):
     @property
     def id_pitches(self) -> Ids:
         n_others = self.vocabulary_size - SHIFT
-        return np.r_[np.tile(np.arange(N_PITCHES), 2), np.full(n_others, -1)]  # [V]
+        pitches: Ids = np.r_[np.tile(np.arange(N_PITCHES), 2), np.full(n_others, -1)]  # [V]
+        return pitches
 
     def from_midi(self, score: Score) -> Notes:
         notes = performance(score)

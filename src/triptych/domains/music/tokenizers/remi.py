@@ -236,7 +236,8 @@ class RemiTokenizer(MusicTokenizer):
         }
 
     def onsets(self, ids: Ids) -> NDArray[np.bool_]:
-        return np.isin(self.meaning.kind[ids], (Kind.Pitch, Kind.PitchDrum))
+        begins: NDArray[np.bool_] = np.isin(self.meaning.kind[ids], (Kind.Pitch, Kind.PitchDrum))
+        return begins
 
     @cached_property
     def id_pitches(self) -> Ids:
@@ -278,7 +279,8 @@ class RemiTokenizer(MusicTokenizer):
         speed = in_force(meaning.quarter, Kind.Tempo, 60 / DEFAULT_TEMPO)
         before = np.concatenate([[60 / DEFAULT_TEMPO], speed])[: len(ids)]
         moved = np.diff(here, prepend=0) / self.positions_per_quarter  # quarters
-        return np.cumsum(moved * before)
+        seconds: NDArray[np.float64] = np.cumsum(moved * before)
+        return seconds
 
     def grammar(
         self, batch: int, *, seconds: float | None, n_prompt: int, start: int = 0
