@@ -451,6 +451,11 @@ def write_bytes(folder: Path, content: bytes) -> None:
 ENGLISH = "\n".join(sentences("en", 200))
 
 
+def held_out_text(folder: Path, content: bytes) -> None:
+    write_lines(folder / "train.txt", ENGLISH.splitlines())
+    (folder / "test.txt").write_bytes(content)
+
+
 def some_lines(folder: Path, **counts: int) -> None:
     for language, count in counts.items():
         write_lines(folder / f"train.{language}", sentences(language, count))
@@ -483,7 +488,9 @@ def not_utf8(folder: Path) -> None:
         ("translation", lambda f: some_lines(f, fr=50), "holds train.fr; expected two"),
         ("translation", not_utf8, "train.en, line 1 is not UTF-8"),
         ("language", lambda f: write_pictures(f, 3), "holds no text files.*00.jpg"),
-        ("language", lambda f: write_bytes(f, b""), "has 0 lines of text to train on"),
+        ("language", lambda f: write_bytes(f, b""), "no text in a.txt"),
+        ("language", lambda f: held_out_text(f, b""), "no text in test.txt"),
+        ("language", lambda f: held_out_text(f, b"a\0b\n"), r"test\.txt has NUL"),
         ("language", lambda f: write_bytes(f, bytes(range(256))), "not UTF-8.*binary"),
         ("language", lambda f: write_bytes(f, ENGLISH.encode("utf-16-le")), "NUL.*UTF-16"),
         ("language", lambda f: write_bytes(f, ENGLISH.encode()[:500]), "lines of text to train on"),

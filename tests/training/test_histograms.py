@@ -21,7 +21,7 @@ from triptych.training.engine.muon import Muon, MuonAdamW
 from triptych.training.engine.optim import AdamW, OptimizerConfig, decay_groups
 from triptych.training.loggers import Before, RunLogger
 from triptych.training.run.settings import LogConfig, OptimConfig, RunConfig
-from triptych.training.wandb_logger import WandbMetrics
+from triptych.training.wandb_logger import BINS, WandbMetrics
 
 EVERY = 2
 LOGS = {"wandb": "offline", "log": LogConfig(histograms=EVERY)}
@@ -193,8 +193,8 @@ def test_of_two_processes_the_first_alone_shows_the_shared_update(tmp_path: Path
 @pytest.mark.parametrize(
     ("values", "edges", "counts"),
     [
-        ([0.0, 0.0, 0.0], (-0.5, 0.5), {32: 3}),
-        ([float("nan"), float("inf"), 1.0, 3.0], (1.0, 3.0), {0: 1, 63: 1}),
+        ([0.0, 0.0, 0.0], (-0.5, 0.5), {BINS // 2: 3}),
+        ([float("nan"), float("inf"), 1.0, 3.0], (1.0, 3.0), {0: 1, BINS - 1: 1}),
         ([float("nan")], (0.0, 1.0), {}),
     ],
 )

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import yaml
 from PIL import Image, ImageOps
 from torch import nn
@@ -30,6 +31,8 @@ _SETTINGS: dict[str, Any] = {"console": "off", "silent": True, "init_timeout": 1
 
 MOST_BYTES = 100_000_000
 """Largest checkpoint that is kept as an artifact unless asked for."""
+BINS = 64
+"""Of the histograms of weights and gradients."""
 ALIASES = {"best.ckpt": "best", "last.ckpt": "latest"}
 
 
@@ -118,7 +121,7 @@ class WandbMetrics(RunLogger):
             old, gradient = before[name]
             for kind, values in (("gradients", gradient), ("parameters", weight.detach())):
                 finite = values[values.isfinite()].float().cpu().numpy()
-                row[f"{kind}/{name}"] = wandb.Histogram(finite.tolist())
+                row[f"{kind}/{name}"] = wandb.Histogram(np_histogram=np.histogram(finite, BINS))
             if weight.ndim >= 2:
                 change = (weight.detach().float() - old.float()).norm()
                 if math.isfinite(ratio := float(change / old.float().norm())):

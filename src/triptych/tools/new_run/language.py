@@ -18,6 +18,7 @@ from triptych.domains.options import counted
 from triptych.errors import UserError
 from triptych.files import lines
 from triptych.files.folders import named, visible_files
+from triptych.files.lines import read_lines
 from triptych.files.splits import hash_position
 from triptych.text import tables
 from triptych.text.word_piece import WordPiece
@@ -109,9 +110,10 @@ def _describe_text(data: TextData, *, masked: bool) -> Description:
     source = TextFiles(data.directory, data.names)
     every = {split: list(source.read(split)) for split in data.names}
     counts = {split: sum(map(len, documents)) for split, documents in every.items()}
+    data.check_filled(counts)
     documents = every["train"]
     lines = list(chain.from_iterable(documents))
-    _check_text(data, lines)
+    _check_text(data, source, lines)
     one_per_line = len(documents) < LEAST
     if one_per_line:
         documents = [[line] for line in lines]
@@ -155,18 +157,19 @@ def _describe_text(data: TextData, *, masked: bool) -> Description:
     )
 
 
-def _check_text(data: TextData, lines: list[str]) -> None:
+def _check_text(data: TextData, source: TextFiles, lines: list[str]) -> None:
     """Raise UserError for too few lines and for text that is no text."""
-    if any("\0" in line for line in lines):
-        raise UserError(
-            f"{data.given} has NUL characters, as UTF-16 and binary files have; expected text in "
-            "UTF-8"
-        )
+    for path in map(source.path, chain.from_iterable(data.names.values())):
+        if any("\0" in line for line in read_lines(path)):
+            raise UserError(
+                f"{path} has NUL characters, as UTF-16 and binary files have; expected text in "
+                "UTF-8"
+            )
     if len(lines) < LEAST:
         raise UserError(
             f"{data.given} has {counted(len(lines), 'line', 'lines')} of text to train on, the "
-            f"longest of {max(map(len, lines), default=0):,} characters; expected {LEAST} or more, "
-            "a sentence each"
+            f"longest of {max(map(len, lines)):,} characters; expected {LEAST} or more, a sentence "
+            "each"
         )
 
 
@@ -186,6 +189,7 @@ def _describe_labels(data: TextData) -> Description:
     data = data._replace(names={split: names for split, names in data.names.items() if names})
     source = TabSeparated(data.directory, data.names, header=header, columns=columns)
     own = {split: len(list(source.read(split))) for split in data.names}
+    data.check_filled(own)
     rows = list(source.read("train"))
     _check_labels(data, rows)
     places = [hash_position(source.key(row).encode()) for row in rows]
@@ -295,6 +299,12 @@ class TextData(NamedTuple):
     def missing(self) -> list[str]:
         """Return the splits that are held out of the training files."""
         return [split for split in HELD_OUT if split not in self.names]
+
+    def check_filled(self, counts: dict[str, int]) -> None:
+        """Raise UserError for a split without text; counts: of items by split."""
+        for split, names in self.names.items():
+            if not counts[split]:
+                raise UserError(f"{self.given}: no text in {named(names)}")
 
     def facts(self, counts: dict[str, int], what: str) -> list[str]:
         """Return sentences about the files of each split; counts: number of `what` by split."""

@@ -68,19 +68,20 @@ def build(models: Models, limits: Serve) -> FastAPI:
         if not workers[name].submit(job):
             full = f"the queue of {name} is full ({limits.max_queue}); come again later"
             raise HTTPException(503, full, {"Retry-After": "1"})
-        result, end = asyncio.wrap_future(job.result), asyncio.ensure_future(_end(request))
+        result = asyncio.wrap_future(job.result)
+        gone = asyncio.ensure_future(_disconnected(request))
         try:
             await asyncio.wait(
-                {result, end}, timeout=limits.timeout, return_when=asyncio.FIRST_COMPLETED
+                {result, gone}, timeout=limits.timeout, return_when=asyncio.FIRST_COMPLETED
             )
             if result.done():
                 return result.result()
-            if end.done():
+            if gone.done():
                 raise HTTPException(499, "nobody waits for the result any more")
             raise HTTPException(504, f"no result in {limits.timeout:g} seconds")
         finally:
             result.cancel()
-            end.cancel()
+            gone.cancel()
 
     @app.post("/translate", openapi_extra=_schema(TranslateRequest))
     async def translate(request: Request) -> dict[str, Any]:
@@ -211,7 +212,7 @@ def serve(models: Models, limits: Serve, listener: socket.socket) -> None:
     os._exit(0)  # a thread that still computes would abort the process at an ordinary end
 
 
-async def _end(request: Request) -> None:
+async def _disconnected(request: Request) -> None:
     """Wait until the client of a request that was read is gone."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
