@@ -45,7 +45,7 @@ def test_a_melody_is_harmonised_and_comes_back(cli, melody: Path, tmp_path: Path
     ("arguments", "message"),
     [
         (["--given", "MELODY", "--keep", "sopran"], "soprano, alto, tenor, bass"),
-        (["--given", "MELODY"], "give both"),
+        (["--given", "MELODY"], "expected given with one of"),
         (["--given", "nothing.mid", "--keep", "soprano"], "nothing.mid"),
     ],
 )

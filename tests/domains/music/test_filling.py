@@ -179,6 +179,18 @@ def test_a_model_changes_what_is_named_alone(seed: int) -> None:
     assert made.score.key_signatures == WALTZ.key_signatures
 
 
+@pytest.mark.parametrize("fill", ["bars:5-6", "track:Low"])
+def test_new_notes_end_with_the_piece(fill: str) -> None:
+    made = model_of(BAND, 256).complete(WALTZ, fill=fill, seed=1)[0]
+    assert made.is_new.any()
+    assert made.score.notes.release.max() <= WALTZ.last_tick
+
+
+def test_a_refusal_names_some_of_many_instruments() -> None:
+    with pytest.raises(UserError, match=r"expected fiddle, low, kit, .*, \.\.\., or bars"):
+        model_of(RemiTokenizer(infilling=True), 256).complete(WALTZ, keep="soprano")
+
+
 def test_what_a_melody_alone_is_kept_for() -> None:
     """Instruments that the piece lacks play with what is kept, where nothing else is left."""
     model = model_of(BAND, 256)

@@ -349,6 +349,28 @@ def test_a_performance_moves_to_a_grid_and_loses_no_note():
     assert np.abs(before - after).max() <= 0.07
 
 
+@pytest.mark.parametrize("played", [0.9, 0.95, 0.95 - 1 / TPQ, 0.98])
+def test_notes_that_are_played_shorter_are_written_in_full(played):
+    """As most programs write MIDI files: each note ends a little before the next one or a rest."""
+    full = [
+        (67, 0, 1), (67, 1, 2), (69, 2, 2.5), (71, 2.5, 4), (72, 4, 6), (72, 7, 7.25),
+        (74, 7.25, 8), *[(60 + n, 8 + n / 3, 8 + (n + 1) / 3) for n in range(6)], (60, 12, 15.5),
+    ]  # fmt: skip
+    short = [(pitch, a, a + (b - a) * played) for pitch, a, b in full]
+    _, back = written(score_of(*short, last=16))
+    assert np.allclose(quarters(back, "pitch", "onset", "release"), full, atol=0.001)
+
+
+def test_a_short_bar_without_notes_has_rests_of_its_length():
+    """Some programs read the rest of a whole measure in the length of the meter."""
+    rows = [(67, 0, 1, 0), (69, 1, 7, 0), (48, 4, 7, 1)]
+    root, _ = written(score_of(*rows, parts=("High", "Low"), meters=[(0, 1, 4), (1, 3, 4)]))
+    pickup, bar, _ = root.findall("part")[1]
+    assert pickup.find("note/rest").attrib == {}
+    assert pickup.findtext("note/type") == "quarter"
+    assert bar.find("note/rest").attrib == {"measure": "yes"}
+
+
 def test_a_bar_may_end_within_a_triplet():
     """A meter that begins 2/3 of a quarter after the bar line of the one before."""
     rows = [(60 + n, n / 3, (n + 1) / 3) for n in range(14)]

@@ -150,8 +150,8 @@ class MusicSampleOptions(TranspositionOptions, SampleOptions, ConstraintOptions,
         part = self.fill if self.keep is None else self.keep
         if (self.given is None) != (part is None):
             raise ValueError(
-                "given names a MIDI file, and keep what is kept of it or fill what is made anew: "
-                "give both"
+                "given names a MIDI file, keep what is kept of it, fill what is made anew: "
+                "expected given with one of the others"
             )
         if self.primer_bars is not None and self.primer is None:
             raise ValueError("primer_bars is given without a primer")

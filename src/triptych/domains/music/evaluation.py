@@ -70,7 +70,10 @@ class MusicEvaluation(MusicScores, TrainedModel):
     def check_melody(self, *, given: bool = False) -> None:
         """Raise UserError where a melody is given to a model without an encoder, or none to one."""
         if given and self.settings.model.melody is None:
-            raise UserError("melody is given, and this model has no encoder of melodies")
+            raise UserError(
+                "melody is given, and this model has no encoder of melodies; "
+                "a model of chorales takes it as given, with keep soprano"
+            )
         if not given and self.settings.model.melody is not None:
             raise UserError(
                 "this model accompanies a melody, and none is given: give sample a MIDI file as "

@@ -234,7 +234,8 @@ def chosen_cells(
             in_parts[[part == track for part in lower]] = True
         else:
             raise UserError(
-                f"{option} names {word!r}; expected {', '.join(lower)}, or bars such as bars:1-4"
+                f"{option} names {word!r}; expected {', '.join(lower[:16])}"
+                f"{', ...' * (len(lower) > 16)}, or bars such as bars:1-4"
             )
     if fill is None:
         new = ~(in_bars[:, None] | in_parts)

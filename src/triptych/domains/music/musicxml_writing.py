@@ -8,9 +8,12 @@ import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, TypeAlias
 from xml.etree.ElementTree import Element, indent, tostring
+
+import numpy as np
 
 from triptych.domains.music.chords import (
     MUSICXML_KINDS,
@@ -34,6 +37,7 @@ from triptych.domains.music.notation import (
     bars_of,
     by_bar,
     divide,
+    full_release,
     segments,
     snapped,
     two_staves,
@@ -187,6 +191,9 @@ def _harmony(text: str, offset: Element) -> Element:
 
 def _chords(notes: Notes, ticks: Ids, bars: list[Bar], unit: int) -> list[Chord]:
     """Return the notes of a part, those of one onset and release together, by onset and height."""
+    begins = sorted({*notes.onset.tolist()})
+    ends = [full_release(a, b, begins, unit) for a, b in notes.rows("onset", "release")]
+    notes = replace(notes, release=np.array(ends, dtype=np.int64))
     times = {*notes.onset.tolist(), *notes.release.tolist()}
     placed = snapped(times, ticks, bars, unit)
     onsets = sorted({placed[onset] for onset in notes.onset.tolist()})
@@ -258,7 +265,12 @@ def _staff(
     unit = Fraction(4, bar.meter[1])
     span = Span(bar.start - bar.missing, unit, bar.meter[0])
     times = bar.start, bar.start + bar.length
-    written = [divide(segments(own, *times), span) if own else [] for own in voices]
+    # Some programs read the rest of a whole measure in the length of the meter.
+    is_whole = bar.length == bar.meter[0] * unit
+    written = [
+        divide(segments(own, *times), span) if own or not (place or is_whole) else []
+        for place, own in enumerate(voices)
+    ]
     signs = _accidentals([value for values in written for value in values], key)
     for place, values in enumerate(written):
         voice = MAX_VOICES * staff + place + 1, staff + 1

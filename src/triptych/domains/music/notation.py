@@ -204,6 +204,21 @@ def snapped(times: Iterable[int], ticks: Ids, bars: list[Bar], unit: int) -> dic
     return placed
 
 
+def full_release(onset: int, release: int, onsets: Sequence[int], unit: int) -> int:
+    """Return where a note ends on paper, of which programs play nine tenths or more.
+
+    onsets: of its part, sorted. A release off the COARSE grids moves by at most a ninth of the
+    duration, to the next onset, else to the simplest note value.
+    """
+    if any(release * grid % unit == 0 for grid in COARSE):
+        return release
+    latest = release + (release - onset) // 9
+    following = onsets[bisect_left(onsets, release) :][:1]
+    values = ((-((onset - release) * n // unit), n) for n in (1, 2, 4, 3, 8, 6))
+    ends = (onset + count * unit // n for count, n in values)
+    return next((end for end in (*following, *ends) if end <= latest), release)
+
+
 def two_staves(chords: list[Chord]) -> list[list[Chord]]:
     """Return the chords from middle C on, and those below it."""
     staves = []

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.music.conditions import ConstraintOptions
-from triptych.domains.music.frame import Made, put_into
+from triptych.domains.music.frame import Made, cut, put_into
 from triptych.domains.music.notes import SILENT, Ids, Score
 from triptych.domains.music.tokenizers.rules import NoParallels, PermittedPitches
 from triptych.errors import UserError
@@ -191,9 +191,12 @@ class MusicTokenizer(Checked, ABC):
         score = task.score
         names = [part.name or f"track {number}" for number, part in enumerate(score.parts, start=1)]
         cells, new = self.filled(task, names)
-        bar = np.searchsorted(score.bars(), score.notes.onset, side="right") - 1
+        lines = score.bars()
+        bar = np.searchsorted(lines, score.notes.onset, side="right") - 1
         kept = ~cells[bar.clip(max=len(cells) - 1), score.notes.part]
-        return put_into(score, kept, new, self.owners(score), by_seconds=self.by_seconds)
+        made = put_into(score, kept, new, self.owners(score), by_seconds=self.by_seconds)
+        end = int(lines[-1])  # new notes may last longer
+        return Made(cut(made.score, end), made.is_new[made.score.notes.onset < end])
 
     def filled(self, task: FillTask, names: list[str]) -> tuple[NDArray[np.bool_], Score]:
         """Return which parts of which bars are made anew, bool [bars, parts], and what is new.
