@@ -104,17 +104,13 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in caplog.records if each.name.startswith("triptych")]
 
 
-@pytest.mark.parametrize(
-    "examples",
-    [SERVED[::25], pytest.param(SERVED, marks=pytest.mark.slow)],
-    ids=["some", "all"],
-)
+@pytest.mark.slow
 @torch.no_grad()
 def test_variants_of_one_process_do_not_share_a_limit_of_graphs(
-    examples: list[Example], graphs: Graphs, caplog: pytest.LogCaptureFixture
+    graphs: Graphs, caplog: pytest.LogCaptureFixture
 ) -> None:
     """PyTorch runs the definition from the ninth graph of a function on, or raises an error."""
-    for example in examples:
+    for example in SERVED:
         config, shape, causal = example
         for _ in range(2):  # models
             pattern = config.mask_pattern(shape, causal)
