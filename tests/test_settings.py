@@ -99,7 +99,8 @@ OTHERS = {
         },
     ),
     "tab-separated": changed(
-        TranslationConfig(), data={"source": TabSeparated(files=["{split}.tsv"], split_column=None)}
+        TranslationConfig(),
+        data={"source": TabSeparated(split_column="part", split_names={"validation": "dev"})},
     ),
 }
 

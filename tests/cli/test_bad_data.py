@@ -30,7 +30,7 @@ def config(path: Path, source: str, *, trainer: bool = True, **arguments: Any) -
         ("music.sources.midi_folder.MidiFolder", {}),
         ("music.sources.chorales.JSBChorales", {}),
         ("translation.sources.ParallelText", {}),
-        ("translation.sources.TabSeparated", {"files": ["pairs.tsv"]}),
+        ("translation.sources.TabSeparated", {"files": {"train": ["pairs.tsv"]}}),
     ],
 )
 def test_a_missing_data_folder(refused, tmp_path: Path, source: str, arguments: dict) -> None:

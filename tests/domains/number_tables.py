@@ -22,8 +22,5 @@ def write_numbers(folder: Path, **options: Any) -> TabSeparated:
         wanted.target_language,
         directory=str(folder),
         files={split: [f"{split}.tsv"] for split in recipe.SPLITS},
-        source_column="source",
-        target_column="target",
-        split_column=None,
         targets="symbols",
     )

@@ -127,7 +127,12 @@ def test_training_reads_the_sentences_and_the_phrases(tmp_path: Path) -> None:
     rows = "".join(f"{ko}\t{en}\n" for ko, en in sentences(60))
     for name in ("train.tsv", "dev.tsv"):
         (tmp_path / name).write_text(f"ko\ten\n{rows}", encoding="utf-8")
-    source = TabSeparated(directory="elsewhere", files=["{split}.tsv"], split_column=None)
+    source = TabSeparated(
+        directory="elsewhere",
+        files={"train": ["train.tsv"], "validation": ["dev.tsv"]},
+        source_column="ko",
+        target_column="en",
+    )
     settings = tmp_path / "settings.yaml"
     settings.write_text(yaml.safe_dump({"data": {"source": to_plain(source)}}))
     options = phrases.Options(str(settings), directory=str(tmp_path), min_count=3, compounds=5)
@@ -150,7 +155,7 @@ def test_training_reads_the_sentences_and_the_phrases(tmp_path: Path) -> None:
 def test_excluded_phrases_are_matched_without_case_and_punctuation(tmp_path: Path) -> None:
     rows = "".join(f"{ko}\t{en}\n" for ko, en in sentences(60))
     (tmp_path / "train.tsv").write_text(f"ko\ten\n{rows}", encoding="utf-8")
-    source = TabSeparated(directory=str(tmp_path), files=["{split}.tsv"], split_column=None)
+    source = TabSeparated(directory=str(tmp_path), source_column="ko", target_column="en")
     settings, excluded = tmp_path / "settings.yaml", tmp_path / "excluded.txt"
     settings.write_text(yaml.safe_dump({"data": {"source": to_plain(source)}}))
     phrase = next(p[0] for p in phrase_pairs(source.items("train"), 3) if " " in p[0])

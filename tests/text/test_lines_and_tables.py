@@ -105,7 +105,6 @@ def test_kinds_of_tables(tmp_path: Path, name: str, content: bytes) -> None:
         files={"train": [name], "test": [name]},
         source_column="en",
         target_column="de",
-        split_column=None,
     )
     assert corpus.items("test") == [tuple(row) for row in READ[1:]]
 

@@ -103,6 +103,9 @@ class TextFilesOfSplits(Source[Item]):
 
     directory: str = "."
     """Folder that holds the files."""
+    files: dict[str, list[str]] = field(default_factory=lambda: {"train": ["train.tsv"]})
+    """Names of the files in the folder by split (train, validation, test, any other name),
+    compressed or not; those of a split are read one after the other."""
     validation_share: FractionBelowOne = field(default=0.0, kw_only=True)
     """Share (0 to 1) of the training items that is held out for validation, chosen by a hash of
     their text; 0 if the files have a validation split."""
@@ -113,10 +116,10 @@ class TextFilesOfSplits(Source[Item]):
         super().__post_init__()
         check_shares(self.validation_share, self.test_share)
         for split in self.shares:
-            if split in self.file_splits():
+            if split in self.files:
                 raise ValueError(
-                    f"{split}_share is above 0, but the split {split} has its own rows or files; "
-                    "expected one of both"
+                    f"{split}_share is above 0, but the split {split} has its own files; expected "
+                    "one of both"
                 )
 
     @property
@@ -126,7 +129,7 @@ class TextFilesOfSplits(Source[Item]):
         return {split: share for split, share in shares.items() if share}
 
     def splits(self) -> list[str]:
-        return [*self.file_splits(), *self.shares]
+        return [*self.files, *self.shares]
 
     def path(self, name: str) -> Path:
         """Return the path of a file of the folder; `~` is the user's home."""
@@ -150,10 +153,6 @@ class TextFilesOfSplits(Source[Item]):
             split: self.filled(split, drawn[split]) if split in drawn else self.items(split)
             for split in dict.fromkeys([TRAIN, "validation", *self.shares])
         }
-
-    @abstractmethod
-    def file_splits(self) -> list[str]:
-        """Return the names of the splits that the files hold."""
 
     @abstractmethod
     def read_files(self, split: str) -> Iterator[Item]:

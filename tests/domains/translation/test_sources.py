@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -136,10 +135,24 @@ def test_one_file_for_both_sides_is_refused(tmp_path: Path) -> None:
 # Tab-separated files -----------------------------------------------------------------------------
 
 
+def table(folder: Path, *names: str, **files: list[str]) -> TabSeparated:
+    """Return the source of tables that have a column with the split of each row."""
+    return TabSeparated(
+        "ko",
+        "en",
+        directory=str(folder),
+        files={**{split: [*names] for split in ("train", "validation", "test")}, **files},
+        source_column="ko",
+        target_column="en",
+        split_column="split",
+        split_names={"validation": "dev"},
+    )
+
+
 def test_columns_are_found_by_name_and_files_are_joined(tmp_path: Path) -> None:
     write(tmp_path / "a.tsv.gz", 'split\tko\ten\nxtrain\t가\tGo\ntrain\t나\t"I\ndev\t다\tall\n')
     write(tmp_path / "b.tsv", "en\tsplit\tko\r\nB\ttrain\t라\r\nempty\ttest\t\r\n")
-    corpus = TabSeparated(directory=str(tmp_path), files=["a.tsv.gz", "b.tsv"])
+    corpus = table(tmp_path, "a.tsv.gz", "b.tsv")
     assert corpus.items("train") == [("나", '"I'), ("라", "B")]
     assert corpus.items("validation") == [("다", "all")]
     assert corpus.items("test") == [("", "empty")]
@@ -150,9 +163,9 @@ def test_one_file_per_split_needs_no_split_column(tmp_path: Path) -> None:
     write(tmp_path / "my-dev.tsv", "ko\ten\n나\tI\n")
     corpus = TabSeparated(
         directory=str(tmp_path),
-        files=["my-{split}.tsv"],
-        split_column=None,
-        split_names={"train": "train", "validation": "dev"},
+        files={"train": ["my-train.tsv"], "validation": ["my-dev.tsv"]},
+        source_column="ko",
+        target_column="en",
     )
     assert corpus.items("train") == [("가", "Go")]
     assert corpus.items("validation") == [("나", "I")]
@@ -164,22 +177,18 @@ def test_a_test_set_from_elsewhere_may_be_line_aligned(tmp_path: Path) -> None:
     write(tmp_path / "a.tsv", "split\tko\ten\ntrain\t가\tGo\ntest\t나\tI\n")
     write(tmp_path / "b.ko", "다\n라\n")
     write(tmp_path / "b.en", "all\nra\n")
-    corpus = TabSeparated(
-        "ko", "en", directory=str(tmp_path), files=["a.tsv"], aligned={"other": ["b.{language}"]}
-    )
+    corpus = table(tmp_path, "a.tsv", other=["b.{language}"])
     assert corpus.splits() == ["train", "validation", "test", "other"]
     assert corpus.items("test") == [("나", "I")]
     assert corpus.items("other") == [("다", "all"), ("라", "ra")]
     (tmp_path / "b.en").unlink()
     with pytest.raises(UserError, match=r"b\.en does not exist"):
         corpus.items("other")
-    with pytest.raises(ValueError, match="the split test is in both"):
-        TabSeparated(aligned={"test": ["b.{language}"]})
 
 
 def test_tabs_are_the_only_separator_inside_a_row(tmp_path: Path) -> None:
     write(tmp_path / "a.tsv", "split\tko\ten\ntrain\t가\u2028나\ta\x85b, c\n")
-    corpus = TabSeparated(directory=str(tmp_path), files=["a.tsv"])
+    corpus = table(tmp_path, "a.tsv")
     assert corpus.items("train") == [("가\u2028나", "a\x85b, c")]
 
 
@@ -200,24 +209,12 @@ def test_blank_lines_of_a_table_are_no_rows(tmp_path: Path) -> None:
 def test_malformed_tables_are_named(tmp_path: Path, content: str, message: str) -> None:
     write(tmp_path / "a.tsv", content)
     with pytest.raises(UserError, match=message):
-        TabSeparated(directory=str(tmp_path), files=["a.tsv"]).items("train")
+        table(tmp_path, "a.tsv").items("train")
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"split_column": None},
-        {"files": ["a-{split}.tsv"]},
-        {"split_column": None, "files": ["a-{split}.tsv", "b.tsv"]},
-        {"validation_share": 0.1},
-        {"validation_share": 0.1, "split_column": None, "files": ["a-{split}.tsv"]},
-        {"files": {"train": ["a.tsv"]}},
-        {"files": []},
-    ],
-)
-def test_the_split_of_a_row_is_said_in_one_way(settings: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="expected one of"):
-        TabSeparated(**{"files": ["a.tsv"], **settings})
+def test_a_split_has_files_or_a_share() -> None:
+    with pytest.raises(ValueError, match="the split validation has its own files; expected one of"):
+        TabSeparated(files={"train": ["a.tsv"], "validation": ["b.tsv"]}, validation_share=0.1)
 
 
 # The real files ----------------------------------------------------------------------------------
@@ -226,7 +223,8 @@ def test_the_split_of_a_row_is_said_in_one_way(settings: dict[str, Any]) -> None
 def test_the_shared_corpora_have_the_documented_sizes(shared_data: Path) -> None:
     multi30k = ParallelText(directory=str(shared_data / "multi30k"))
     assert [len(multi30k.items(split)) for split in multi30k.splits()] == [29_000, 1_014, 1_000]
-    korean = TabSeparated(directory=str(shared_data / "ko-en"))
+    names = ("tatoeba/tatoeba-ko-en.tsv.gz", "kss/kss-ko-en.tsv.gz")
+    korean = table(shared_data / "ko-en", *names)
     assert [len(korean.items(split)) for split in korean.splits()] == [15_488, 615, 603]
 
 
@@ -281,13 +279,13 @@ def test_two_files_without_splits_are_shared_out_by_their_sources(tmp_path: Path
 def test_one_table_without_splits_is_shared_out_too(tmp_path: Path) -> None:
     rows = "".join(f"{line}\tt{number}\n" for number, line in enumerate(lines(300)))
     write(tmp_path / "all.tsv", f"en\tde\n{rows}")
-    given = {
-        "directory": str(tmp_path),
-        "files": ["all.tsv"],
-        "source_column": "en",
-        "target_column": "de",
-    }
-    corpus = TabSeparated(**given, split_column=None, validation_share=0.1)
+    corpus = TabSeparated(
+        directory=str(tmp_path),
+        files={"train": ["all.tsv"]},
+        source_column="en",
+        target_column="de",
+        validation_share=0.1,
+    )
     assert corpus.splits() == ["train", "validation"]
     assert len(corpus.items("train")) + len(corpus.items("validation")) == 300
     assert 10 < len(corpus.items("validation")) < 55

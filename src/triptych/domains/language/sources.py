@@ -77,13 +77,8 @@ class TextFiles(TextFilesOfSplits[Document], TextSource):
             "test": ["test_2016_flickr.en.gz"],
         }
     )
-    """Names of the files in the folder by split (train, validation, test, any other name), .gz or
-    not."""
     one_per_line: bool = False
     """Whether each line is a document of its own, for lines without a relation to each other."""
-
-    def file_splits(self) -> list[str]:
-        return list(self.files)
 
     def key(self, item: Document) -> str:
         return item[0]
@@ -108,16 +103,11 @@ class TabSeparated(TextFilesOfSplits[Labelled], LabelledSource):
     candidate, from 1. The hash of the first text decides whether an example is held out.
     """
 
-    files: dict[str, list[str]] = field(default_factory=lambda: {"train": ["train.tsv"]})
-    """Names of the files in the folder by split (train, validation, test, any other name)."""
     header: bool = False
     """Whether the first line of each file names the columns."""
     columns: tuple[str, ...] = ()
     """Columns of the text or texts and, last, of the label: their names in the header, or #1, #2,
     ... for their places; empty for all columns."""
-
-    def file_splits(self) -> list[str]:
-        return list(self.files)
 
     def key(self, item: Labelled) -> str:
         return item.texts[0]

@@ -68,7 +68,7 @@ def score_translations(
     BLEU and chrF2 are 0 to 100, exact_match is the share of lines equal to their reference.
     Details: labels and signatures by score, and not_scored, the reason why a score is missing.
     tokenizer: see `Corpus.bleu_tokenizer`. papers_language: code of the target, for `papers_bleu`
-    too; None to skip it. targets: see `FileCorpus`, whose summaries have ROUGE too.
+    too; None to skip it. targets: see `ParallelText`, whose summaries have ROUGE too.
     """
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF

@@ -49,13 +49,8 @@ class FoundText:
     """Names of the pairs of files of each split, as `ParallelText.files`; or of the tables."""
     columns: dict[str, Any] | None = None
     """Settings of `TabSeparated` about the columns; None for text files."""
-    row_splits: dict[str, str] = field(default_factory=dict)
-    """Word of each split in the split column of a table."""
     left_out: list[str] = field(default_factory=list)
     """Names of files that are not read."""
-
-    def splits(self) -> list[str]:
-        return [*(self.row_splits or self.files)]
 
 
 def find_text(data: Path, asked: Asked) -> FoundText:
@@ -178,10 +173,12 @@ def _tables(directory: Path, files: dict[str, list[str]], asked: Asked) -> Found
         "source_column": first.name,
         "target_column": second.name,
         "split_column": split.name if split is not None and row_splits else None,
+        "split_names": row_splits,
         "header": table.header,
     }
     sides = (first.title or first.name, second.title or second.name)
-    return FoundText(directory, sides, files, columns, row_splits)
+    of_rows = dict.fromkeys(row_splits, files["train"])
+    return FoundText(directory, sides, of_rows or files, columns)
 
 
 def _text_columns(table: Table, asked: Asked) -> tuple[Column, Column]:

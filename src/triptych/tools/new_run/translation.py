@@ -7,7 +7,7 @@ from typing import Any
 from triptych.config.schema import to_plain
 from triptych.domains.options import counted
 from triptych.domains.translation.domain import TranslationNewRunOptions
-from triptych.domains.translation.sources import FileCorpus, Pair, ParallelText, TabSeparated
+from triptych.domains.translation.sources import Pair, ParallelText, TabSeparated
 from triptych.errors import UserError
 from triptych.files.splits import hash_position
 from triptych.tools.new_run.columns import LANGUAGES, language_code
@@ -47,7 +47,7 @@ def describe(options: TranslationNewRunOptions) -> Description:
     """
     data = Path(options.data).expanduser()
     found = find_text(data, (options.source_language, options.target_language))
-    missing = [split for split in HELD_OUT if split not in found.splits()]
+    missing = [split for split in HELD_OUT if split not in found.files]
     drawn = {f"{split}_share": SHARES[0] for split in missing}
     pairs = list(_source(found, UNKNOWN, drawn).read_files("train"))
     full = [pair for pair in pairs if all(pair)]
@@ -62,7 +62,7 @@ def describe(options: TranslationNewRunOptions) -> Description:
     source = _source(found, languages, {name: share.value for name, share in shares.items()})
     facts = [f"direction: from {found.sides[0]} to {found.sides[1]}"]
     facts += _facts(found.sides, languages, pairs, full)
-    if splits := [split for split in source.file_splits() if split != "train"]:
+    if splits := [split for split in source.files if split != "train"]:
         facts.append(f"splits with pairs of their own: {', '.join(splits)}")
     facts += left_out(found.left_out)
     return Description(
@@ -76,20 +76,11 @@ def describe(options: TranslationNewRunOptions) -> Description:
     )
 
 
-def _source(found: FoundText, languages: tuple[str, str], shares: dict[str, float]) -> FileCorpus:
+def _source(found: FoundText, languages: tuple[str, str], shares: dict[str, float]) -> ParallelText:
     """Return the source of data; shares: of the held-out splits that the files lack."""
-    common: dict[str, Any] = {
-        "directory": str(found.directory),
-        "source_language": languages[0],
-        "target_language": languages[1],
-        **shares,
-    }
-    if found.columns is None:
-        return ParallelText(files=found.files, **common)
-    files: Any = found.files
-    if found.row_splits:
-        common["split_names"], files = found.row_splits, files["train"]
-    return TabSeparated(files=files, **found.columns, **common)
+    settings: dict[str, Any] = {"files": found.files, **(found.columns or {}), **shares}
+    kind = ParallelText if found.columns is None else TabSeparated
+    return kind(*languages, directory=str(found.directory), **settings)
 
 
 def _languages(
