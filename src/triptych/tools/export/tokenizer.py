@@ -1,6 +1,10 @@
 """Tokenizers of text as files of Hugging Face's libraries, with the ids of the model."""
 
+import json
 from typing import Any
+
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 
 from triptych.domains.base import TrainedModel
 from triptych.files.results import json_bytes
@@ -35,36 +39,15 @@ def tokenizer_files(model: TrainedModel) -> dict[str, bytes]:
     return {**files, TOKENIZER_CONFIG: json_bytes(config)}
 
 
-def _complete(tokenizer: dict[str, Any], text: TextFormat) -> dict[str, Any]:
+def _complete(plain: dict[str, Any], text: TextFormat) -> dict[str, Any]:
     """Return a tokenizer with its special ids, and with what it adds to a text."""
-    if text.translates:
-        added = _template([None, text.specials[text.END]], text.END)
-    else:
-        added = _template([text.specials[text.START], None], text.START)
-    names = [_added(index, name) for index, name in enumerate(text.specials)]
-    return {**tokenizer, "added_tokens": names, "post_processor": added}
-
-
-def _added(index: int, name: str) -> dict[str, Any]:
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    return {"id": index, "content": name, **flags, "special": True}
-
-
-def _template(parts: list[str | None], index: int) -> dict[str, Any]:
-    """Return a post-processor that joins a special token and a text; None stands for the text."""
-    (name,) = filter(None, parts)
-
-    def written(text: str, kind: int) -> list[dict[str, Any]]:
-        return [
-            {"Sequence": {"id": text, "type_id": kind}}
-            if part is None
-            else {"SpecialToken": {"id": part, "type_id": kind}}
-            for part in parts
-        ]
-
-    return {
-        "type": "TemplateProcessing",
-        "single": written("A", 0),
-        "pair": written("A", 0) + written("B", 1),
-        "special_tokens": {name: {"id": name, "ids": [index], "tokens": [name]}},
-    }
+    tokenizer = Tokenizer.from_str(json.dumps(plain))
+    tokenizer.add_special_tokens([*text.specials])
+    added, form = (text.END, "{0} {1}") if text.translates else (text.START, "{1} {0}")
+    name = text.specials[added]
+    parts = [form.format(f"${each}:{kind}", f"{name}:{kind}") for kind, each in enumerate("AB")]
+    tokenizer.post_processor = TemplateProcessing(
+        single=parts[0], pair=" ".join(parts), special_tokens=[(name, added)]
+    )
+    complete: dict[str, Any] = json.loads(tokenizer.to_str())
+    return complete
