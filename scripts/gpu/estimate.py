@@ -34,7 +34,7 @@ from torch.utils._pytree import tree_leaves
 from gpu.fake_cuda import fake_cuda
 from triptych.config.schema import from_plain
 from triptych.core.transformer import Stack
-from triptych.tools.complexity import FlopCounter, KeptTensors
+from triptych.tools.complexity import KeptTensors, flop_counter
 from triptych.training.engine.module import TrainingModule
 
 PEAK = 312e12
@@ -104,13 +104,13 @@ def estimate(path: Path, *, bf16: bool = True) -> Estimate:
     saved, sizes = SavedTensors(task), LargestTensor()
     numbers = autocast_on_fake_tensors() if bf16 else ExitStack()
     with fake_cuda(task, visible_share=step.visible_share) as launches, numbers:
-        counter = FlopCounter(task)
+        counter = flop_counter()
         noted = saved.in_blocks(stacks), saved.in_chunks()
         with saved.noted(), sizes, counter, noted[0] as blocks, noted[1] as chunks:
             task.training_loss(step.make_batch())
     kept = saved.n_bytes + chunks.change()
     rerun = kept + blocks.change()
-    forward = counter.total + launches.attention_flops
+    forward = counter.get_total_flops() + launches.attention_flops
     parts = trainer.get("accumulate_grad_batches", 1)
     return Estimate(
         config=path.stem,

@@ -15,7 +15,6 @@ from triptych.core.attention.mask import COUNTED_TOGETHER, MaskPattern
 from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.models.recurrent import CellKind, recurrent_layers
 from triptych.core.state import ForwardContext
-from triptych.tools.complexity import recurrent_flops
 from triptych.training.engine.speed import attention_flops
 
 
@@ -65,8 +64,14 @@ def attention(layer: MultiHeadAttention, order: str = "") -> LayerKind:
 def recurrent(cell: CellKind, width: int) -> LayerKind:
     """Return one recurrent layer of torch.nn, whose state has the width of the input."""
     layer = recurrent_layers(cell, width, width, 1, 0.0)
+    matrices = [w for name, w in layer.named_parameters() if name.startswith("weight")]
+    n_weights = sum(matrix.numel() for matrix in matrices)
+
+    def flops(n_positions: int) -> int:
+        return 2 * n_positions * n_weights
+
     steps = int  # as many as positions
-    return LayerKind(layer, width, partial(recurrent_flops, layer), steps, "n d^2", one_by_one=True)
+    return LayerKind(layer, width, flops, steps, "n d^2", one_by_one=True)
 
 
 def convolution(width: int, kernel: int) -> LayerKind:

@@ -11,7 +11,7 @@ from triptych.core.layers import ReLU
 from triptych.core.models.recurrent import recurrent_layers
 from triptych.core.transformer import TransformerConfig
 from triptych.core.universal import Universal
-from triptych.tools.complexity import model_cost
+from triptych.tools.complexity import flop_counter, model_cost
 from triptych.training.engine.speed import training_flops
 
 CONFIG = "configs/image/digits.yaml"
@@ -48,6 +48,21 @@ def test_recurrent_layers_count_their_real_positions(cell, gates):
     cost = model_cost(task, None)
     assert cost.flops == 2 * (4 + 2) * gates * 5 * (6 + 5)
     assert cost.length == 4
+
+
+@pytest.mark.parametrize(("cell", "gates"), [("lstm", 4), ("gru", 3)])
+@pytest.mark.parametrize("kernel", ["of the CPU", "of cuDNN"])
+def test_kernels_of_whole_recurrent_layers_are_counted(cell, gates, kernel):
+    layers, x = recurrent_layers(cell, 6, 5, 2, 0.0), torch.randn(3, 4, 6)
+    with flop_counter() as counter:
+        if kernel == "of the CPU":
+            layers(x)
+        else:  # as PyTorch calls it on a GPU
+            weights, mode = [w.to("meta") for w in layers.parameters()], {"lstm": 2, "gru": 3}[cell]
+            state = torch.zeros(2, 3, 5, device="meta")
+            sizes = (mode, 5, 0, 2, True, 0.0, False, False, [], None)
+            torch.ops.aten._cudnn_rnn(x.to("meta"), weights, 4, None, state, state, *sizes)
+    assert counter.get_total_flops() == 2 * 3 * 4 * gates * 5 * (6 + 5 + 5 + 5)
 
 
 def test_a_shared_block_counts_as_often_as_it_is_applied():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,51 +51,27 @@ def sdpa_flops(q: torch.Size, k: torch.Size, v: torch.Size, *_: Any, **__: Any) 
     return 2 * q[:-1].numel() * k[-2] * (k[-1] + v[-1])
 
 
-def recurrent_flops(layer: nn.RNNBase, n_positions: int) -> int:
-    """Return the operations of the products with all matrices of a layer in the forward pass."""
-    matrices = [w for name, w in layer.named_parameters() if name.startswith("weight")]
-    return 2 * n_positions * sum(matrix.numel() for matrix in matrices)
+def recurrent_flops(x: torch.Size, weights: Sequence[torch.Size], *_: Any, **__: Any) -> int:
+    """Return the operations of the products of x [..., D] with all matrices of recurrent layers.
+
+    weights: of all layers, biases among them.
+    """
+    return 2 * x[:-1].numel() * sum(weight.numel() for weight in weights if len(weight) == 2)
 
 
-class FlopCounter(FlopCounterMode):
-    """PyTorch's counter with the attention of CPUs and recurrent layers, which it misses.
+def flop_counter() -> FlopCounterMode:
+    """Return PyTorch's counter with the attention of CPUs and recurrent layers, which it misses.
 
     Attention counts as it is computed, pairs that its mask hides included where they are computed.
     """
-
-    def __init__(self, model: nn.Module) -> None:
-        # PyTorch's counter knows operations by these names alone; the public function has several.
-        on_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-        super().__init__(display=False, custom_mapping={on_cpu: sdpa_flops})
-        self._layers = [part for part in model.modules() if isinstance(part, nn.RNNBase)]
-        self._recurrent = 0
-
-    def __enter__(self) -> FlopCounter:
-        self._hooks = [layer.register_forward_pre_hook(self._begin) for layer in self._layers]
-        self._hooks += [layer.register_forward_hook(self._end) for layer in self._layers]
-        super().__enter__()  # type: ignore[no-untyped-call]
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)  # type: ignore[no-untyped-call]
-        for hook in self._hooks:
-            hook.remove()
-
-    @property
-    def total(self) -> int:
-        """Operations of the passes inside."""
-        return int(self.get_total_flops()) + self._recurrent
-
-    # Which operations of a recurrent layer PyTorch sees depends on the device, so they are taken
-    # off again.
-
-    def _begin(self, layer: nn.RNNBase, inputs: tuple[Any, ...]) -> None:
-        x = inputs[0]
-        n_positions = len(x.data) if isinstance(x, PackedSequence) else x.shape[:2].numel()
-        self._recurrent += recurrent_flops(layer, n_positions) + int(self.get_total_flops())
-
-    def _end(self, layer: nn.Module, inputs: Any, output: Any) -> None:
-        self._recurrent -= int(self.get_total_flops())
+    # PyTorch's counter knows operations by these names alone; the public functions have several.
+    aten = torch.ops.aten
+    missed = {
+        aten._scaled_dot_product_flash_attention_for_cpu: sdpa_flops,
+        aten.mkldnn_rnn_layer: lambda x, *weights, **_: recurrent_flops(x, weights[:2]),
+        aten._cudnn_rnn: recurrent_flops,
+    }
+    return FlopCounterMode(display=False, custom_mapping=missed)
 
 
 def kept_bytes(module: nn.Module, forward: Callable[[], object]) -> int:
@@ -153,10 +129,10 @@ def model_cost(task: TrainingModule, batch: Any) -> ModelCost:
     hooks = [layer.register_forward_pre_hook(note) for layer in layers]
     task.train()
     try:
-        with FlopCounter(task) as counter:
+        with flop_counter() as counter:
             kept = kept_bytes(task, forward)
     finally:
         for hook in hooks:
             hook.remove()
     parameters = sum(parameter.numel() for parameter in task.parameters())
-    return ModelCost(parameters, targets[0], counter.total, kept, max(lengths))
+    return ModelCost(parameters, targets[0], counter.get_total_flops(), kept, max(lengths))
