@@ -87,12 +87,13 @@ def test_the_output_matrix_is_the_token_embedding(
     features = model.encoder(tokens)
     log_p = model(tokens).log_softmax(-1)
     expected = -log_p.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
-    torch.testing.assert_close(model.nll(features, tokens), expected)
+    nats = model.head.nll(model.logits(features), tokens)
+    torch.testing.assert_close(nats, expected)
 
 
 def test_order_of_segments_starts_undecided(model: MaskedTokenModel, tokens: torch.Tensor) -> None:
-    nats = model.order_nll(model.encoder(tokens), torch.tensor([0, 1]))
-    torch.testing.assert_close(nats, torch.full((2,), 2.0).log().to(nats))
+    logits = model.order(model.encoder(tokens))
+    torch.testing.assert_close(logits, torch.zeros_like(logits))
     plain = MaskedTokenModel(CONFIG, vocabulary=VOCABULARY, max_length=LENGTH)
     with pytest.raises(ValueError, match="next-sentence"):
-        plain.order_nll(plain.encoder(tokens), torch.tensor([0, 1]))
+        plain.order(plain.encoder(tokens))

@@ -97,18 +97,15 @@ class MaskedTokenModel(nn.Module):
         logits: Tensor = self.head(self.transform(features))  # [..., V]
         return logits
 
-    def nll(self, features: Tensor, expected: Tensor) -> Tensor:
-        """Negative log-likelihood of tokens in nats: features [..., D], int64 [...] -> [...]."""
-        return self.head.losses(self.transform(features), expected)
+    def order(self, features: Tensor) -> Tensor:
+        """Logits of whether the second segment follows the first one, of task 2 alone: [B, 2].
 
-    def order_nll(self, features: Tensor, follows: Tensor) -> Tensor:
-        """Negative log-likelihood of the order of segments in nats: [B]; ValueError without task 2.
-
-        features [B, L, D]; follows int64 [B], 1 where the second segment follows the first one.
+        features [B, L, D]; the second logit is that of a segment that follows.
         """
         if self.pooler is None or self.next_sentence is None:
             raise ValueError("this model was built without the next-sentence task")
-        return self.next_sentence.losses(self.pooler(features), follows)
+        logits: Tensor = self.next_sentence(self.pooler(features))  # [B, 2]
+        return logits
 
 
 class SequenceEncoder(nn.Module):

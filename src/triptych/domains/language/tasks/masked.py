@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from triptych.core.heads import cross_entropy
 from triptych.core.models.encoder_only import MaskedTokenModel
 from triptych.decoding.sampling import SampleRequest, sample_value
 from triptych.domains.language.model import (
@@ -188,7 +189,9 @@ class MaskedTokens(Task):
 
     def predictions(self, model: MaskedTokenModel, batch: MaskedBatch) -> Predictions:
         features = model.encoder(batch.tokens, segments(batch.tokens), batch.padding)  # [B, L, D]
-        further = model.order_nll(features, batch.follows).mean() if self.next_sentence else 0.0
+        further: Tensor | float = 0.0
+        if self.next_sentence:
+            further = cross_entropy(model.order(features), batch.follows).mean()
         chosen = model.transform(features.flatten(0, 1)[batch.where])  # [M, D]
         return Predictions(chosen, model.head, batch.expected, further=further)
 
@@ -200,9 +203,9 @@ class MaskedTokens(Task):
             "correct": in_double(logits.argmax(-1) == batch.expected).sum(),
             "tokens": torch.tensor(float(len(batch.where))),
         }
-        if model.pooler is not None and model.next_sentence is not None:
-            order = model.next_sentence(model.pooler(features))  # [B, 2]
-            sums["ordered"] = in_double(order.argmax(-1) == batch.follows).sum()
+        if self.next_sentence:
+            follows = model.order(features).argmax(-1)  # [B]
+            sums["ordered"] = in_double(follows == batch.follows).sum()
             sums["pairs"] = torch.tensor(float(len(batch.follows)))
         return sums
 
