@@ -23,8 +23,7 @@ from triptych.tools import configs
 from triptych.tools.new_run import language as language_data
 from triptych.tools.new_run import music
 from triptych.tools.new_run.data import SHARES, Description, held_out
-from triptych.tools.new_run.suggest import said_in_preparing, suggested
-from triptych.tools.new_run.template import fill
+from triptych.tools.new_run.suggest import fill, said_in_preparing, suggested
 
 
 def look(domain: str, data: Path, **options: Any) -> tuple[Description, Any]:

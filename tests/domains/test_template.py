@@ -8,8 +8,7 @@ import pytest
 import yaml
 
 from triptych.tools.new_run.data import Description, Setting
-from triptych.tools.new_run.suggest import suggested
-from triptych.tools.new_run.template import fill
+from triptych.tools.new_run.suggest import fill, suggested
 
 TEXT = """\
 # Old header: gone.

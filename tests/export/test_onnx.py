@@ -15,10 +15,7 @@ from tiny_models import LEARNED, part
 from triptych.core.models.base import Condition
 from triptych.errors import UserError
 from triptych.tools.export import onnx as format_module
-from triptych.tools.export.onnx_graphs import (
-    DecoderStep,
-    named_tensors,
-)
+from triptych.tools.export.onnx import DecoderStep, named_tensors
 
 LOCAL = {"attention": part("attention.local1d.Local1D", block=4, memory=4)}
 DECODERS: dict[str, tuple[Any, dict[str, Any]]] = {

@@ -19,8 +19,7 @@ def run(domain: Domain, options: NewRunOptions) -> None:
 
     from triptych.config.schema import from_plain
     from triptych.tools.new_run.data import Setting
-    from triptych.tools.new_run.suggest import header_lines, said_in_preparing, suggested
-    from triptych.tools.new_run.template import fill
+    from triptych.tools.new_run.suggest import fill, header_lines, said_in_preparing, suggested
 
     assert domain.description is not None
     module = import_module(domain.description)
