@@ -55,8 +55,8 @@ def test_the_loss_is_over_masked_positions_alone(
 
     features = model.encoder(batch.tokens, segments(batch.tokens), batch.padding)
     kept = features.detach().requires_grad_()
-    logits = model.logits(kept.flatten(0, 1)[batch.where])  # [M, V]
-    model.head.nll(logits, batch.expected).sum().backward()
+    of_masked = model.logits(kept.flatten(0, 1)[batch.where])  # [M, V]
+    model.head.nll(of_masked, batch.expected).sum().backward()
     touched = kept.grad.abs().sum(-1).flatten().nonzero().squeeze(1)
     assert torch.equal(touched, batch.where)
 
