@@ -35,6 +35,24 @@ def test_a_model_that_its_page_does_not_show_is_refused() -> None:
         page_of(image_model(super_resolution={"factor": 2}).model, "x.ckpt")
 
 
+@pytest.mark.parametrize(
+    ("field", "value"), [(0, -1), (0, 2**31), (1, -0.1), (1, 2.1), (2, 0), (2, 9)]
+)
+def test_a_field_refuses_what_is_outside_of_its_limits(field: int, value: float) -> None:
+    gradio = pytest.importorskip("gradio", reason="gradio is not installed (extra play)")
+    parts = import_module("triptych.tools.play.parts")
+    with gradio.Blocks():
+        fields = parts.sampling_fields(count=1, what="samples")
+    with pytest.raises(gradio.Error, match=r"than m(in|ax)imum value"):
+        fields[field].preprocess(value)
+
+
+def test_an_empty_seed_is_zero() -> None:
+    pytest.importorskip("gradio", reason="gradio is not installed (extra play)")
+    parts = import_module("triptych.tools.play.parts")
+    assert parts.sampling(None, 1.0, 2)["seed"] == 0
+
+
 def test_the_end_of_the_server_ends_work_that_still_waits() -> None:
     gradio = pytest.importorskip("gradio", reason="gradio is not installed (extra play)")
     parts = import_module("triptych.tools.play.parts")

@@ -70,9 +70,7 @@ def test_layer_and_head_choose_the_drawing(model: TranslationModel) -> None:
         ({"text": " \n "}, "no text"),
         ({"text": "a" * (page.MAX_CHARACTERS + 1)}, f"{page.MAX_CHARACTERS + 1} characters"),
         ({"text": "漢字" * 100}, "tokens"),
-        ({"beam": 0}, "Beam needs a whole number from 1 to"),
         ({"length_penalty": "long"}, "length_penalty must be"),
-        ({"layer": 99}, "Layer"),
     ],
 )
 def test_other_input_is_refused_in_a_sentence(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -66,18 +65,6 @@ def test_the_result_is_a_share_with_its_interval_and_the_chance_of_guesses() -> 
     everything = vote.Ballot([], [True] * vote.ROUNDS, (True,) * vote.ROUNDS)
     assert "to 100%" in vote.verdict(everything)
     assert "last pair" in vote.verdict(everything)
-
-
-@pytest.mark.parametrize("seed", [-1, None, "1"])
-def test_other_seeds_are_refused(model: ImageModel, seed: Any) -> None:
-    with pytest.raises(UserError, match="Seed"):
-        vote.begin(model, "", seed, 1.0)
-
-
-@pytest.mark.parametrize("temperature", [-1, None, 9.0])
-def test_other_temperatures_are_refused(model: ImageModel, temperature: Any) -> None:
-    with pytest.raises(UserError, match="Temperature"):
-        vote.begin(model, "", 0, temperature)
 
 
 def test_missing_data_are_named(model: ImageModel) -> None:

@@ -55,6 +55,7 @@ from triptych.domains.music.notes import FRAME, Score
 from triptych.domains.music.tokenizers.base import FillTask
 from triptych.domains.music.tokenizers.voices import melody_part
 from triptych.domains.options import check_layer_and_head, counted
+from triptych.errors import UserError
 from triptych.files.progress import display
 from triptych.files.results import OutputFolder, json_bytes
 from triptych.training.engine.devices import device_of
@@ -182,9 +183,11 @@ class MusicModel(MusicEvaluation):
         For chorales, and for models that were trained with `data.infilling_share`. Arguments as in
         `MusicSampleOptions`; give keep or fill. progress: called with (tokens sampled, their
         number). Raises UserError for a file that cannot be read, for parts and bars that it lacks,
-        and for a model that can keep nothing.
+        for a temperature of 0, and for a model that can keep nothing.
         """
         self.check_melody()
+        if options.get("temperature") == 0:
+            raise UserError("temperature must be above 0 with given notes, got 0")
         tokenizer = self.tokenizer
         rules = tokenizer.constraints(constraints)
         score = self._read(given, "the given piece", transpose)

@@ -26,7 +26,6 @@ from triptych.tools.play.parts import (
     sampling_fields,
     stop_button,
     template,
-    within,
 )
 from triptych.types import Progress
 
@@ -72,25 +71,22 @@ def passes_for(model: ImageModel, part: str) -> int:
 
 
 def complete(
-    model: ImageModel, drawing: str, part: str, label: Any, passes: Any, *fields: Any
+    model: ImageModel, drawing: str, part: str, label: int | None, passes: int, *fields: Any
 ) -> NDArray[np.uint8]:
     """Return the given part of a drawing and its completions next to each other: RGB [H', W', 3].
 
     drawing: data address of a PNG in the size of the model's images. part: half that the model
-    samples, one of `HALVES`. label: index of the class; ignored without classes. fields: see
-    `sampling`. Raises UserError for a damaged drawing and for settings outside of the limits.
+    samples, one of `HALVES`. label: index of the class, None without classes. fields: see
+    `sampling`. Raises UserError for a damaged drawing.
     """
     options = sampling(*fields)
-    if part not in HALVES:
-        raise UserError(f"The part to fill is {part!r}; expected one of {', '.join(HALVES)}")
     filled = filled_pixels(part, *model.full_model.shape[:2]).numpy()
     image = read_drawing(model, drawing)[None]  # [1, H, W, C]
-    index = _label(model, label)
     completed = model.complete(
         image,
         filled,
-        labels=None if index is None else [index],
-        passes=within("Passes", passes, 0, MAX_PASSES),
+        labels=None if label is None else [label],
+        passes=passes,
         **options,
     )[0]  # [count, H, W, C]
     levels = model.full_model.levels
@@ -99,9 +95,9 @@ def complete(
     return _enlarged(cells, min(len(cells), MAX_COLUMNS))
 
 
-def sample(model: ImageModel, label: Any, *fields: Any) -> NDArray[np.uint8]:
-    """Return sampled images of a class in a grid: RGB [H', W', 3]; errors as in `complete`."""
-    sampled = model.sample(**sampling(*fields), label=_label(model, label))
+def sample(model: ImageModel, label: int | None, *fields: Any) -> NDArray[np.uint8]:
+    """Return sampled images of a class in a grid: RGB [H', W', 3]."""
+    sampled = model.sample(**sampling(*fields), label=label)
     cells = render.in_colour(render.to_bytes(sampled, model.full_model.levels))
     return _enlarged(cells, math.ceil(math.sqrt(len(cells))))
 
@@ -109,9 +105,9 @@ def sample(model: ImageModel, label: Any, *fields: Any) -> NDArray[np.uint8]:
 def example(
     model: ImageModel, label: Any, seed: Any, temperature: Any, progress: Progress | None = None
 ) -> str:
-    """Return an image of the model's own as a drawing, a data address; errors as in `complete`."""
+    """Return an image of the model's own as a drawing, a data address."""
     options = sampling(seed, temperature, 1, progress)
-    sampled = model.sample(**options, label=_label(model, label))
+    sampled = model.sample(**options, label=label)
     content = io.BytesIO()
     shown = render.in_colour(render.to_bytes(sampled, model.full_model.levels))[0]
     Image.fromarray(shown).save(content, format="PNG")
@@ -140,11 +136,6 @@ def _enlarged(cells: NDArray[np.uint8], columns: int) -> NDArray[np.uint8]:
     """Return images [N, H, W, 3] in one, large enough for a page."""
     grid = render.lay_out(cells, columns)
     return grid.repeat(2, axis=0).repeat(2, axis=1)
-
-
-def _label(model: ImageModel, label: Any) -> int | None:
-    names = class_names(model)
-    return within("Class", label, 0, len(names) - 1) if names else None
 
 
 def layout(model: ImageModel, key: str) -> None:

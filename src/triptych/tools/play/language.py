@@ -17,7 +17,6 @@ from triptych.tools.play.parts import (
     sampling_fields,
     stop_button,
     table,
-    within,
 )
 
 MAX_CHARACTERS = 2_000
@@ -42,13 +41,12 @@ def write(model: LanguageModel, prompt: str, length: Any, *fields: Any) -> list[
     """Return rows of number and text: the prompt continued, or with its masks filled.
 
     length: most tokens of a continuation, prompt included; ignored where masks are filled. fields:
-    see `sampling`. Raises UserError for settings outside of the limits and for a prompt that the
-    model cannot read.
+    see `sampling`. Raises UserError for a prompt that the model cannot read.
     """
     options = sampling(*fields)
     prompt = checked_text(prompt, MAX_CHARACTERS, may_be_empty=action(model) == CONTINUE)
     if action(model) == CONTINUE:
-        options["length"] = within("Length", length, 1, model.settings.max_length)
+        options["length"] = length
     texts = model.sample(prompt=prompt, **options)
     return [[str(number), text] for number, text in enumerate(texts, start=1)]
 

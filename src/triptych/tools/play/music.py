@@ -12,7 +12,6 @@ from markupsafe import Markup
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.midi import (
     MUSIC_SUFFIXES,
-    NOTATION_SUFFIXES,
     parse_midi,
     piece_of,
 )
@@ -27,7 +26,6 @@ from triptych.tools.play.parts import (
     sampling_fields,
     stop_button,
     template,
-    within,
 )
 from triptych.tools.report.page import piece_figure
 
@@ -37,10 +35,6 @@ TEMPOS = (20, 300)
 """Least and most quarters per minute of the keyboard."""
 MAX_STEPS = 256
 """Longest melody from the keyboard, in sixteenths."""
-MAX_BYTES = 200_000
-"""Largest MIDI file, in bytes."""
-MAX_SCORE_BYTES = 2_000_000
-"""Largest file of a score, in bytes."""
 MAX_SECONDS = 120.0
 """Longest MIDI file, and most new music, in seconds."""
 MAX_QUARTERS = 320
@@ -80,16 +74,12 @@ def given_music(model: MusicModel, notes: str, upload: str | None) -> Score:
     """Return the music that a visitor gives: the file where there is one, or the melody.
 
     model: its melodies are of an instrument that it plays. notes: see `read_melody`. upload: path
-    of the file. Raises UserError for a file that is damaged or larger than the limits, and where no
+    of the file. Raises UserError for a file that is damaged or longer than the limits, and where no
     note is given.
     """
     if upload is None:
         return read_melody(notes, model.tokenizer.melody_program)
     path = Path(upload)
-    size, is_score = path.stat().st_size, path.suffix.lower() in NOTATION_SUFFIXES
-    most = MAX_SCORE_BYTES if is_score else MAX_BYTES
-    if size > most:
-        raise UserError(f"{path.name} has {size:,} bytes; expected at most {most:,}")
     parsed = parse_midi(path.read_bytes(), name=path.name)
     seconds = parsed.duration
     quarters = parsed.last_tick / parsed.ticks_per_quarter
@@ -121,6 +111,11 @@ def read_melody(notes: str, program: int = 0) -> Score:
         )
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise UserError("The melody cannot be read; load the page again") from error
+    if type(tempo) is not int or not TEMPOS[0] <= tempo <= TEMPOS[1]:
+        raise UserError(
+            f"Quarters per minute is {tempo}; expected a whole number from {TEMPOS[0]} to "
+            f"{TEMPOS[1]}"
+        )
     if wrong:
         raise UserError(
             f"The melody has a note outside of {MAX_STEPS // 16} bars or of the MIDI pitches"
@@ -130,7 +125,7 @@ def read_melody(notes: str, program: int = 0) -> Score:
             "There are no notes yet: play some on the keyboard, press Example melody, or choose a "
             "MIDI file."
         )
-    quarter = round(60e6 / within("Quarters per minute", tempo, *TEMPOS))  # microseconds
+    quarter = round(60e6 / tempo)  # microseconds
     step = 120  # ticks of a sixteenth
     played = Notes.of(
         (pitch, start * step, (start + length) * step, 80, 0, program)
@@ -156,17 +151,14 @@ def perform(
 
     A harmony keeps one voice, and the model samples the others. keep: name of the voice. particles:
     of a harmony. seconds: of a continuation and of a new piece. fields: see `sampling`. Raises
-    UserError for settings outside of the limits and for music that the model cannot read.
+    UserError for music that the model cannot read.
     """
-    options = sampling(*fields, what="pieces", most=MAX_PIECES)
+    options = sampling(*fields)
     given = None if action == COMPOSE else given_music(model, notes, upload)
     if action in (CONTINUE, COMPOSE):
-        options["seconds"] = within("Seconds of new music", seconds, 1.0, MAX_SECONDS)
+        options["seconds"] = seconds
     if action == HARMONISE:
-        if options["temperature"] == 0:
-            raise UserError("A harmony needs a temperature above 0")
-        count = within("Particles", particles, 1, MAX_PARTICLES)
-        pieces = model.complete(given, keep, particles=count, **options)
+        pieces = model.complete(given, keep, particles=particles, **options)
     elif action == ACCOMPANY:
         pieces = model.sample(melody=given, **options)
     else:
@@ -195,17 +187,12 @@ def redo(
     of voices or tracks, or numbers of tracks, separated by commas; empty for all. Others and errors
     as in `perform`.
     """
-    options = sampling(*fields, what="pieces", most=MAX_PIECES)
-    if options["temperature"] == 0:
-        raise UserError("New bars need a temperature above 0")
     given = parse_midi(shown, name=BEFORE) if shown else given_music(model, notes, upload)
-    count = len(given.bars()) - 1
-    begin = within("From bar", first, 1, count)
-    part = [f"bars:{begin}-{within('To bar', last, begin, count)}"]
+    part = [f"bars:{first}-{last}"]
     for name in filter(None, map(str.strip, tracks.split(","))):
         part.append(name.lower() if name.lower() in voices(model) else f"track:{name}")
-    copies = within("Particles", particles, 1, MAX_PARTICLES)
-    made = model.complete(given, fill=",".join(part), particles=copies, **options)
+    options = sampling(*fields)
+    made = model.complete(given, fill=",".join(part), particles=particles, **options)
     after = (piece_of(one.score, f"Redone {number}") for number, one in enumerate(made, start=1))
     return [piece_of(given, BEFORE), *after]
 

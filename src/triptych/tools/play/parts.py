@@ -1,21 +1,19 @@
 """What the pages share: fields, buttons that run a model, and limits of what a visitor may ask.
 
-Each limit is refused in one sentence.
+Each limit is refused in one sentence; gradio refuses numbers outside of those of their fields.
 """
 
 import html
 import time
 from collections.abc import Callable, Sequence
 from threading import Event
-from typing import Any, TypeVar
+from typing import Any
 
 import gradio as gr
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from triptych.errors import UserError
 from triptych.types import Progress
-
-Number = TypeVar("Number", int, float)
 
 MAX_COUNT = 8
 """Largest number of samples at a time."""
@@ -55,24 +53,6 @@ def stop_work(request: gr.Request) -> None:
         Work.stopped.set()
 
 
-def within(name: str, value: Any, least: Number, most: Number) -> Number:
-    """Return a number of a form as the type of its limits; UserError where it is outside of them.
-
-    value: what the browser sent, None for an empty field.
-    """
-    kind = type(least)
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or not least <= value <= most
-        or kind(value) != value
-    ):
-        what = "a whole number" if kind is int else "a number"
-        shown = "nothing" if value is None else str(value)[:40]
-        raise UserError(f"{name} needs {what} from {least} to {most}; found {shown}")
-    return kind(value)
-
-
 def checked_text(text: str, most: int, *, may_be_empty: bool = False) -> str:
     """Return a text without white space at its ends; UserError where it is empty or too long.
 
@@ -86,24 +66,13 @@ def checked_text(text: str, most: int, *, may_be_empty: bool = False) -> str:
 
 
 def sampling(
-    seed: Any,
-    temperature: Any,
-    count: Any,
-    progress: Progress | None = None,
-    *,
-    most: int = MAX_COUNT,
-    what: str = "samples",
+    seed: int | None, temperature: float, count: int, progress: Progress | None = None
 ) -> dict[str, Any]:
     """Return the arguments of a model's sampling from the values of `sampling_fields`.
 
-    Raises UserError for values outside of the limits.
+    seed: None for an empty field, which is 0.
     """
-    return {
-        "seed": within("Seed", seed, 0, MAX_SEED),
-        "temperature": within("Temperature", temperature, 0.0, MAX_TEMPERATURE),
-        "count": within(f"Number of {what}", count, 1, most),
-        "progress": progress,
-    }
+    return {"seed": seed or 0, "temperature": temperature, "count": count, "progress": progress}
 
 
 def template(name: str, **values: Any) -> str:

@@ -17,7 +17,6 @@ from triptych.tools.play.parts import (
     result_table,
     run_button,
     table,
-    within,
 )
 
 MAX_CHARACTERS = 5_000
@@ -34,17 +33,14 @@ def example(model: TranslationModel) -> str:
 
 
 def search(
-    model: TranslationModel, text: str, beam: Any, length_penalty: str, layer: Any, head: Any
+    model: TranslationModel, text: str, beam: int, length_penalty: str, layer: int, head: int
 ) -> tuple[list[list[str]], bytes]:
     """Return a row for each hypothesis of beam search, and a PNG of the attention of the best one.
 
     layer, head: from 1; 0 for the last layer and for the mean of all heads. Raises UserError for a
-    text that is empty or too long and for settings that the model does not have.
+    text that is empty or too long and for a length penalty without sense.
     """
     line = checked_line(model, text)
-    beam = within("Beam", beam, 1, MAX_BEAM)
-    layer = within("Layer", layer, 0, model.full_model.n_layers)
-    head = within("Head", head, 0, model.settings.model.transformer.n_heads)
     (hypotheses,) = model.search([line], beam=beam, n_best=beam, length_penalty=length_penalty)
     (texts,) = model.texts([hypotheses])
     rows = [
