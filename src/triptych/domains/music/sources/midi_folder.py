@@ -15,13 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, NamedTuple
 from zipfile import BadZipFile, ZipFile
 
-from triptych.domains.music.midi import (
-    MAX_BYTES,
-    MUSIC_SUFFIXES,
-    left_out_of,
-    parse_midi,
-    read_content,
-)
+from triptych.domains.music.midi import MUSIC_SUFFIXES, left_out_of, parse_midi, read_content
 from triptych.domains.music.sources.base import LOG, SPLITS, Piece, PieceSource
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.errors import UserError
@@ -54,57 +48,46 @@ def stored_files(root: Path, suffixes: tuple[str, ...]) -> Iterator[list[StoredF
 
     What archives hold is unpacked until the block ends. Raises UserError for a damaged archive.
     """
-    paths = [(root.name, root)]
-    if root.is_dir():
+
+    def found(folder: Path, *endings: str) -> list[StoredFile]:
+        paths = ((path.relative_to(folder).as_posix(), path) for path in visible_files(folder))
         # By name, since the order of file systems differs.
-        paths = sorted(
-            (path.relative_to(root).as_posix(), path)
-            for path in visible_files(root)
-            if path.name.lower().endswith((*suffixes, *ARCHIVE_SUFFIXES))
-        )
+        return sorted(StoredFile(*one) for one in paths if one[0].lower().endswith(endings))
+
+    given = [StoredFile(root.name, root)]
+    if root.is_dir():
+        given = found(root, *suffixes, *ARCHIVE_SUFFIXES)
     files = []
     with TemporaryDirectory(prefix="triptych-") as folder:
-        for name, path in paths:
-            if path.name.lower().endswith(suffixes):
-                files.append(StoredFile(name, path))
+        for number, file in enumerate(given):
+            if file.name.lower().endswith(suffixes):
+                files.append(file)
                 continue
-            members: list[StoredFile] = []
+            unpacked = Path(folder, str(number))
             try:
-                for member, content in _members(path, suffixes):
-                    place = len(files) + len(members)
-                    unpacked = Path(folder, f"{place}{PurePosixPath(member).suffix}")
-                    unpacked.write_bytes(content)
-                    members.append(StoredFile(member, unpacked))
+                _unpack(file.path, unpacked, suffixes)
             except ARCHIVE_ERRORS as error:
                 raise UserError(
-                    f"{path} is not a file or archive that can be read: {error}"
+                    f"{file.path} is not a file or archive that can be read: {error}"
                 ) from error
-            files += sorted(members)
+            files += found(unpacked, *suffixes)
         yield files
 
 
-def _members(path: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of the files in an archive, as `read_content` cuts them.
-
-    Links could point outside of the archive, and hidden files are no music.
-    """
-
-    def is_wanted(name: str) -> bool:
-        hidden = any(part.startswith((".", "__MACOSX")) for part in PurePosixPath(name).parts)
-        return name.lower().endswith(suffixes) and not hidden
-
+def _unpack(path: Path, folder: Path, suffixes: tuple[str, ...]) -> None:
+    """Unpack the files of an archive with these suffixes; links could point outside of it."""
     if path.name.lower().endswith(".zip"):
         with ZipFile(path) as zipped:
-            for info in zipped.infolist():
-                if is_wanted(info.filename) and not info.is_dir():
-                    with zipped.open(info) as file:
-                        yield info.filename, file.read(MAX_BYTES + 1)
+            names = (name for name in zipped.namelist() if name.lower().endswith(suffixes))
+            zipped.extractall(folder, names)
         return
+
+    def wanted(member: tarfile.TarInfo, to: str) -> tarfile.TarInfo | None:
+        is_wanted = member.isfile() and member.name.lower().endswith(suffixes)
+        return tarfile.data_filter(member, to) if is_wanted else None
+
     with tarfile.open(path) as archive:
-        for member in archive:
-            if is_wanted(member.name) and member.isfile():
-                packed = archive.extractfile(member)
-                yield member.name, packed.read(MAX_BYTES + 1) if packed else b""
+        archive.extractall(folder, filter=wanted)
 
 
 @dataclass(frozen=True)
