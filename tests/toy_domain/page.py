@@ -2,12 +2,7 @@
 
 import gradio as gr
 
-from triptych.tools.play import Page
-
 
 def layout(model, key):
     """Show how many numbers the model knows."""
     gr.Markdown(f"A motif of {model.vocabulary} numbers", elem_id=key)
-
-
-PAGE = Page(layout)

@@ -302,8 +302,8 @@ class Domain:
     `new_run_options` and returns a `triptych.tools.new_run.data.Description`. Beside it lies a YAML
     file of its name with sizes, see `triptych.tools.new_run.suggest`."""
     page: ClassVar[str | None] = None
-    """Module with the page of `triptych play`, by its dotted path: it has a
-    `triptych.tools.play.Page` named `PAGE`. None for no page."""
+    """Module with the page of `triptych play`, by its dotted path, see `triptych.tools.play`. None
+    for no page."""
     service: ClassVar[str | None] = None
     """Function that returns what `triptych serve` needs of a model, as module:function: a
     `Translator` or `Sampler` of `triptych.tools.serve.services`. None for models not served."""

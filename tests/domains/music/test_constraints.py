@@ -94,6 +94,10 @@ def faults(grid: np.ndarray, options: ConstraintOptions, first: int = 0) -> dict
     return counts
 
 
+def asked(options: ConstraintOptions) -> list[str]:
+    return [name for name, value in vars(options).items() if value not in (None, False)]
+
+
 CHORALE_OPTIONS = [
     ConstraintOptions(no_parallels=True),
     ConstraintOptions(scale="Eb:harmonic_minor"),
@@ -102,7 +106,7 @@ CHORALE_OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize("options", CHORALE_OPTIONS, ids=lambda options: str(options.constraints()))
+@pytest.mark.parametrize("options", CHORALE_OPTIONS, ids=lambda options: str(asked(options)))
 @pytest.mark.parametrize("primed", [False, True])
 def test_constrained_chorales_obey_and_others_do_not(
     options: ConstraintOptions, primed: bool
@@ -123,7 +127,7 @@ def test_constrained_chorales_obey_and_others_do_not(
                 leading = voice_leading(voice_grid(notes, 4))
                 assert [leading[name] for name in PARALLELS] == [0, 0]
             assert len(notes) > 100  # not silence
-        assert len(counts) == len(options.constraints())
+        assert len(counts) == len(asked(options))
         assert all(count > 0 if wrong else count == 0 for count in counts.values()), counts
 
 
@@ -302,7 +306,7 @@ def test_constrained_performances_obey_and_others_do_not(
             n_notes += len(spans(ids)) - len(rows)
             midi_bytes(EVENTS.to_score(ids))
         assert n_notes > 30
-        assert len(counts) == len(options.constraints())
+        assert len(counts) == len(asked(options))
         assert all(count > 0 if wrong else count == 0 for count in counts.values()), counts
 
 
@@ -381,7 +385,7 @@ def test_impossible_options(wrong: dict[str, Any], says: str) -> None:
 @pytest.mark.parametrize(
     ("model", "wrong", "says"),
     [
-        (PIANIST, {"no_parallels": True}, "no_parallels cannot constrain .* written as events"),
+        (PIANIST, {"no_parallels": True}, "no_parallels cannot be given .* written as events"),
         (CHOIR, {"ranges": "20-30"}, "left to the soprano.* 20 to 30 .* 36 to 81"),
         (CHOIR, {"ranges": "49-49", "scale": "C:major"}, "none from 49 to 49"),
         (PIANIST, {"ranges": "61-61", "scale": "C:major"}, "none from 61 to 61"),
@@ -407,7 +411,7 @@ def test_a_tokenizer_offers_its_own_constraints() -> None:
 
     assert Other().constraints(ConstraintOptions()) == []
     assert len(Other().constraints(ConstraintOptions(no_parallels=True))) == 1
-    with pytest.raises(UserError, match=r"scale cannot .* its constraints are: no_parallels"):
+    with pytest.raises(UserError, match=r"scale cannot .* it knows no_parallels"):
         Other().constraints(ConstraintOptions(scale="C:major"))
-    with pytest.raises(UserError, match=r"scale cannot .* its constraints are: instruments"):
+    with pytest.raises(UserError, match=r"scale cannot .* it knows instruments"):
         RemiTokenizer().constraints(ConstraintOptions(scale="C:major"))

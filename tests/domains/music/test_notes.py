@@ -6,8 +6,16 @@ import numpy as np
 from dataclass_rules import changeable_dataclasses, names_of_many_defaults, positional_options
 from pretty import new_midi, notes_of
 
-from triptych.domains.music.midi import instruments
-from triptych.domains.music.notes import DRUMS, Notes, on_grid, one_string_per_key, voice_grid
+from triptych.domains.music.midi import score_instruments
+from triptych.domains.music.notes import (
+    DRUMS,
+    Notes,
+    Part,
+    Score,
+    on_grid,
+    one_string_per_key,
+    voice_grid,
+)
 
 
 def rows(notes: Notes) -> list[tuple[float, ...]]:
@@ -15,13 +23,15 @@ def rows(notes: Notes) -> list[tuple[float, ...]]:
 
 
 def test_notes_become_instruments_and_come_back() -> None:
-    written = [(60, 0.0, 0.5, 80, 0, 40), (64, 0.25, 1.0, 70, 0, 40), (36, 0.5, 0.6, 90, 1, DRUMS)]
+    written = [(60, 0, 500, 80, 0, 40), (64, 250, 1000, 70, 0, 40), (36, 500, 600, 90, 1, DRUMS)]
+    parts = [Part("violin", False), Part("", True), Part("rests", False)]
     midi = new_midi()
-    midi.instruments = instruments(Notes.of(written), [("violin", 40), ("", DRUMS), ("rests", 7)])
+    midi.instruments = score_instruments(Score("", parts, Notes.of(written), 500, 1000, [], []))
     assert [(part.name, part.program, part.is_drum) for part in midi.instruments] == [
-        ("violin", 40, False), ("", 0, True), ("rests", 7, False),
+        ("violin", 40, False), ("", 0, True), ("rests", 0, False),
     ]  # fmt: skip
-    assert rows(notes_of(midi)) == written
+    in_seconds = [(p, on / 1000, off / 1000, *others) for p, on, off, *others in written]
+    assert rows(notes_of(midi)) == in_seconds
     assert len(notes_of(new_midi())) == len(on_grid(Notes.of([]), 4)) == 0
 
 

@@ -54,11 +54,6 @@ class ConstraintOptions(Checked):
         if self.ranges not in (None, TEXTBOOK):
             parse_range(self.ranges)
 
-    def constraints(self) -> list[str]:
-        """Return the names of the constraints that are asked for."""
-        names = [field.name for field in fields(ConstraintOptions)]
-        return [name for name in names if getattr(self, name) not in (None, False)]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FrameOptions(Checked):
@@ -87,18 +82,6 @@ class FrameOptions(Checked):
         if self.chords is not None:
             chord_bars(self.chords)
 
-    def check_conditions(self, known: Sequence[str], name: str) -> None:
-        """Raise UserError for a condition that a model does not know.
-
-        known: names of those it knows. name: of its tokenizer.
-        """
-        for field in fields(FrameOptions):
-            if getattr(self, field.name) is not None and field.name not in known:
-                raise UserError(
-                    f"{field.name} cannot be given to this model, whose music is written as {name} "
-                    f"without it; it knows {', '.join(known)}"
-                )
-
     def blank(self) -> Score | None:
         """Return a piece of this frame without notes; None where nothing is asked for."""
         from triptych.domains.music.notes import Notes, Score
@@ -123,6 +106,19 @@ class FrameOptions(Checked):
         if self.chords is not None:
             score = replace(score, chords=chords_at(self.chords, score.bars().tolist()))
         return score
+
+
+def check_known(options: Checked, kind: type[Checked], known: Sequence[str], name: str) -> None:
+    """Raise UserError for a constraint, or a part of the frame, that a model does not know.
+
+    kind: ConstraintOptions or FrameOptions. known: fields of it. name: of the model's tokenizer.
+    """
+    for field in fields(kind):
+        if getattr(options, field.name) not in (None, False) and field.name not in known:
+            raise UserError(
+                f"{field.name} cannot be given to this model, whose music is written as {name} "
+                f"without it; it knows {', '.join(known) or 'none'}"
+            )
 
 
 def parse_scale(text: str) -> frozenset[int]:

@@ -26,7 +26,12 @@ from triptych.domains.music.attention import (
     find_query,
     note_attention,
 )
-from triptych.domains.music.conditions import ConstraintOptions, FrameOptions, chords_at
+from triptych.domains.music.conditions import (
+    ConstraintOptions,
+    FrameOptions,
+    check_known,
+    chords_at,
+)
 from triptych.domains.music.domain import (
     DRAWING,
     NUMBERS,
@@ -94,7 +99,7 @@ class MusicModel(MusicEvaluation):
         rules = tokenizer.constraints(constraints)
         self.check_melody(given=melody is not None)
         frame = FrameOptions() if frame is None else frame
-        frame.check_conditions(tokenizer.condition_options, tokenizer.name)
+        check_known(frame, FrameOptions, tokenizer.condition_options, tokenizer.name)
         blank = frame.blank()
         tune = prompt = None
         end = 0
@@ -192,8 +197,8 @@ class MusicModel(MusicEvaluation):
         rules = tokenizer.constraints(constraints)
         score = self._read(given, "the given piece", transpose)
         if chords is not None:
-            asked = FrameOptions(chords=chords)
-            asked.check_conditions(tokenizer.condition_options, tokenizer.name)
+            frame = FrameOptions(chords=chords)
+            check_known(frame, FrameOptions, tokenizer.condition_options, tokenizer.name)
             score = replace(score, chords=chords_at(chords, score.bars().tolist()))
         if not tokenizer.voice_ranges:
             return self._filled(score, keep, fill, count, rules, options)

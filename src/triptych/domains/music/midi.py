@@ -19,7 +19,7 @@ from triptych.domains.music.midi_events import CONTROL
 from triptych.domains.music.midi_reading import DRUM_CHANNEL, SUSTAIN_PEDAL, read_score
 from triptych.domains.music.musicxml import MUSICXML_SUFFIXES, parse_musicxml
 from triptych.domains.music.musicxml_writing import musicxml_bytes
-from triptych.domains.music.notes import DEFAULT_TEMPO, DRUMS, Notes, Score
+from triptych.domains.music.notes import DEFAULT_TEMPO, DRUMS, Score
 from triptych.errors import UserError
 from triptych.files.piano_roll import Piece, piano_roll_png
 from triptych.files.results import write_atomically
@@ -148,30 +148,22 @@ def left_out_of(score: Score) -> str:
     return f"{count:,} {places} left out: {score.left_out[0]}" if count else ""
 
 
-def instruments(notes: Notes, parts: Sequence[tuple[str, int]]) -> list[pretty_midi.Instrument]:
-    """Return the parts of a piece as they are drawn, played and written.
+def score_instruments(score: Score) -> list[pretty_midi.Instrument]:
+    """Return the parts of a score as they are drawn and played, times in seconds.
 
-    notes: in seconds. parts: name and program of each, DRUMS for drums.
+    Each has the program that it begins with.
     """
     import pretty_midi
 
-    written = []
-    for number, (name, program) in enumerate(parts):
-        instrument = pretty_midi.Instrument(max(0, program), program == DRUMS, name)
+    notes, instruments = score.notes_in_seconds, []
+    for number, part in enumerate(score.parts):
         own = notes[notes.part == number]
+        program = int(own.program[:1].sum())
+        instrument = pretty_midi.Instrument(max(0, program), program == DRUMS, part.name)
         rows = own.rows("velocity", "pitch", "onset", "release")
         instrument.notes = [pretty_midi.Note(*row) for row in rows]
-        written.append(instrument)
-    return written
-
-
-def score_instruments(score: Score) -> list[pretty_midi.Instrument]:
-    """Return the parts of a score as `instruments` does, with the program each begins with."""
-    parts = [
-        (part.name, int(score.notes.program[score.notes.part == number][:1].sum()))
-        for number, part in enumerate(score.parts)
-    ]
-    return instruments(score.notes_in_seconds, parts)
+        instruments.append(instrument)
+    return instruments
 
 
 def piece_of(score: Score, name: str) -> Piece:

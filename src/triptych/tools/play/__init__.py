@@ -1,14 +1,16 @@
 """Trained models in the browser (`triptych play`): a page for each model, on this machine alone.
 
-A domain names the module of its page, which has what the page computes, its layout, and a `Page`
-named `PAGE`. `parts` has what the pages share, and `app` the server.
+A domain names the module of its page, which has what the page computes and `layout`; that adds the
+components of a model's page to the tab that is open. It gets a model and a word that no other page
+has, for the ids of its elements. `check_model`, where there is one, raises UserError for a model
+that the page does not show; it gets a model and the name of its checkpoint. `parts` has what the
+pages share, and `app` the server.
 """
 
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from types import ModuleType
 
 from triptych import domains, pretrained
 from triptych.domains.base import TrainedModel
@@ -17,19 +19,11 @@ from triptych.errors import UserError, library
 from triptych.types import PositiveInt
 
 
-@dataclass(frozen=True)
-class Page:
-    """Page of the models of a domain."""
+def page_of(model: TrainedModel, name: str) -> ModuleType:
+    """Return the module with the page of a model; UserError where none shows it.
 
-    layout: Callable[[Any, str], None]
-    """Adds the components of a model's page to the tab that is open. The word that it gets is one
-    that no other page has, for the ids of its elements."""
-    check: Callable[[Any, str], None] = lambda model, name: None
-    """Raises UserError for a model that the page does not show; gets the name of its checkpoint."""
-
-
-def page_of(model: TrainedModel, name: str) -> Page:
-    """Return the page of a model; UserError where none shows it. name: of its checkpoint."""
+    name: of its checkpoint.
+    """
     module = domains.find_domain(model.domain).page
     if module is None:
         known = [one for one in domains.names() if domains.find_domain(one).page is not None]
@@ -37,8 +31,9 @@ def page_of(model: TrainedModel, name: str) -> Page:
             f"{name} is of the domain {model.domain}, for which there is no page; expected a model "
             f"of {', '.join(known)}"
         )
-    page: Page = import_module(module).PAGE
-    page.check(model, name)
+    page = import_module(module)
+    if hasattr(page, "check_model"):
+        page.check_model(model, name)
     return page
 
 

@@ -18,7 +18,7 @@ from triptych.domains.pictures import render
 from triptych.domains.pictures.decode import decode_pages
 from triptych.domains.pictures.options import Reading
 from triptych.errors import UserError
-from triptych.tools.play import Page, vote
+from triptych.tools.play import vote
 from triptych.tools.play.parts import (
     result_image,
     run_button,
@@ -139,7 +139,7 @@ def _enlarged(cells: NDArray[np.uint8], columns: int) -> NDArray[np.uint8]:
 
 
 def layout(model: ImageModel, key: str) -> None:
-    """Add the page of a model, see `Page`."""
+    """Add the page of a model, see `triptych.tools.play`."""
     height, width, channels = model.full_model.shape
     names = class_names(model)
     canvas = f"{key}-canvas"
@@ -195,6 +195,3 @@ def layout(model: ImageModel, key: str) -> None:
         partial(passes_for, model), part, passes, js=f"(part) => hidePart('{canvas}', part)",
         queue=False, show_progress="hidden", api_visibility="private",
     )  # fmt: skip
-
-
-PAGE = Page(layout, check_model)

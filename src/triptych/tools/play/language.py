@@ -8,7 +8,6 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.domains.language.inference import LanguageModel
 from triptych.domains.language.sources import Labelled
 from triptych.domains.language.tasks.labelled import LabelledTask
-from triptych.tools.play import Page
 from triptych.tools.play.parts import (
     checked_text,
     result_table,
@@ -65,7 +64,7 @@ def label(model: LanguageModel, text: str) -> list[list[str]]:
 
 
 def layout(model: LanguageModel, key: str) -> None:
-    """Add the page of a model, see `Page`."""
+    """Add the page of a model, see `triptych.tools.play`."""
     offered = action(model)
     columns = ["label", "probability"] if offered == LABEL else ["sample", "text"]
     caption = "Labels" if offered == LABEL else "Texts"
@@ -89,6 +88,3 @@ def layout(model: LanguageModel, key: str) -> None:
     with buttons:
         run_button(offered, answer, inputs, [result], primary=True)
         stop_button()
-
-
-PAGE = Page(layout)

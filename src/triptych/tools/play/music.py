@@ -18,7 +18,6 @@ from triptych.domains.music.midi import (
 from triptych.domains.music.notes import Notes, Part, Score, one_string_per_key
 from triptych.errors import UserError
 from triptych.files.piano_roll import Piece
-from triptych.tools.play import Page
 from triptych.tools.play.parts import (
     run_button,
     run_on,
@@ -198,7 +197,7 @@ def redo(
 
 
 def layout(model: MusicModel, key: str) -> None:
-    """Add the page of a model, see `Page`."""
+    """Add the page of a model, see `triptych.tools.play`."""
     keyboard = f"{key}-keyboard"
     notes = gr.Textbox(visible=False)  # filled by the script of a button
     offered = actions(model)
@@ -286,6 +285,3 @@ def _figures(function: Callable[..., list[Piece]]) -> Callable[..., tuple[str, b
         return template("pieces.html.j2", figures=figures), next(new, None)
 
     return answer
-
-
-PAGE = Page(layout)

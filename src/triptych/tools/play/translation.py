@@ -10,7 +10,6 @@ from triptych.domains.translation.domain import SearchOptions
 from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.render import EXAMPLES, draw, sentence_attention
 from triptych.errors import UserError
-from triptych.tools.play import Page
 from triptych.tools.play.parts import (
     checked_text,
     result_image,
@@ -70,7 +69,7 @@ def checked_line(model: TranslationModel, text: str) -> str:
 
 
 def layout(model: TranslationModel, key: str) -> None:
-    """Add the page of a model, see `Page`."""
+    """Add the page of a model, see `triptych.tools.play`."""
     settings = model.settings
     what = "Document" if settings.summaries else "Sentence"
     languages = f"{' or '.join(settings.source_languages)} to {settings.target_language}"
@@ -121,6 +120,3 @@ def _search_fields(model: TranslationModel) -> list[Any]:
                 info="0 for the mean of all heads.",
             ),
         ]  # fmt: skip
-
-
-PAGE = Page(layout)

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from triptych.decoding.sampling import LogitsConstraint
-from triptych.domains.music.conditions import ConstraintOptions
+from triptych.domains.music.conditions import ConstraintOptions, check_known
 from triptych.domains.music.frame import Made, cut, put_into
 from triptych.domains.music.notes import SILENT, Ids, Score
 from triptych.domains.music.tokenizers.rules import NoParallels, PermittedPitches
@@ -315,13 +315,7 @@ class MusicTokenizer(Checked, ABC):
         """
         if options is None:
             return []
-        for name in options.constraints():
-            if name not in self.constraint_options:
-                raise UserError(
-                    f"{name} cannot constrain the music of this model, which is written as "
-                    f"{self.name}; its constraints are: "
-                    f"{', '.join(self.constraint_options) or 'none'}"
-                )
+        check_known(options, ConstraintOptions, self.constraint_options, self.name)
         return self.rules(options)
 
     def rules(self, options: ConstraintOptions) -> list[LogitsConstraint]:
