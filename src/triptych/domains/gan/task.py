@@ -9,6 +9,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from triptych.domains.gan.config import Config
 from triptych.domains.gan.metrics import FrechetScore
@@ -97,12 +98,10 @@ class GanTrainingModule(TrainingModule):
         if rank_and_world()[1] == 1:
             return
         gradients = [weight.grad for weight in network.parameters() if weight.grad is not None]
-        flat = torch.cat([gradient.flatten() for gradient in gradients])  # [P]
+        flat = parameters_to_vector(gradients)  # [P]
         message = torch.cat([flat * count, flat.new_tensor([count])])  # [P + 1]
         distributed.all_reduce(message)
-        means = (message[:-1] / message[-1]).split([gradient.numel() for gradient in gradients])
-        for gradient, mean in zip(gradients, means, strict=True):
-            gradient.copy_(mean.view_as(gradient))
+        vector_to_parameters(message[:-1] / message[-1], gradients)
 
     def width(self) -> None:
         return None

@@ -241,7 +241,7 @@ class ImageModel(ImageScores, TrainedModel):
         _, images = self._read_split(options)
         if options.mask is not None:
             filled = filled_pixels(options.mask, *self.full_model.shape[:2])
-            progress = display("images scored in two parts")
+            progress = display("batches scored in two parts")
             details |= completion_scores(self, images, filled, progress=progress)
         if options.samples:
             details |= upscaling_scores(

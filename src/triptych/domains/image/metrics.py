@@ -12,8 +12,7 @@ from torch.nn import functional as F
 from triptych.domains.image.model import average_down
 from triptych.domains.pictures.data import Batch, ImageDataset
 from triptych.domains.pictures.render import repeat
-from triptych.training.engine.devices import device_of, scoring, to_device
-from triptych.training.engine.evaluate import in_double
+from triptych.training.engine.evaluate import in_double, sum_scores
 from triptych.types import Progress
 
 if TYPE_CHECKING:
@@ -78,24 +77,20 @@ def completion_scores(
     filled: bool [H, W], all after the given pixels in the generation order.
     """
     model = trained.full_model
-    device, known = device_of(model), model.known_positions(filled)  # [L]
-    of_given = of_filled = 0.0  # nats
-    with scoring(model):
-        for start in range(0, len(images), BATCH):
-            rows = range(start, min(start + BATCH, len(images)))
-            batch = to_device(images.batch(rows), device)
-            nats = in_double(model.nll(batch.pixels, batch.labels)).cpu()  # [B, L]
-            of_given += float(nats[:, known.cpu()].sum())
-            of_filled += float(nats[:, ~known.cpu()].sum())
-            if progress is not None:
-                progress(rows.stop, len(images))
+    known = model.known_positions(filled).cpu()  # [L]
+
+    def score(batch: Batch) -> dict[str, Tensor]:
+        nats = in_double(model.nll(batch.pixels, batch.labels)).cpu()  # [B, L]
+        return {"given": nats[:, known].sum(), "filled": nats[:, ~known].sum()}
+
+    nats = sum_scores(model, score, images.fixed_batches(BATCH), progress)
     n_filled = int(filled.sum())
     bits = math.log(2) * len(images) * images.pixels.shape[-1]
     n_given = filled.numel() - n_filled
     scores = {
         "images": len(images),
-        "filled_bits_per_dim": of_filled / (bits * n_filled),
-        "given_bits_per_dim": of_given / (bits * n_given) if n_given else None,
+        "filled_bits_per_dim": nats["filled"] / (bits * n_filled),
+        "given_bits_per_dim": nats["given"] / (bits * n_given) if n_given else None,
     }
     return {"completion": scores}
 
