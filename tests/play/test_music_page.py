@@ -112,13 +112,6 @@ def test_what_a_model_can_do_depends_on_its_music() -> None:
     ("notes", "says"),
     [
         (melody([]), "no notes yet"),
-        pytest.param("[" * 100_000, "cannot be read", id="nested"),
-        ("[]", "cannot be read"),
-        ('{"notes": []}', "cannot be read"),
-        (melody([["0", 1, 60]]), "has a note outside"),
-        (melody([[0, 1]]), "has a note outside"),
-        (melody([[250, 7, 60]]), "has a note outside"),
-        (melody([[0, 1, 128]]), "has a note outside"),
         (melody([[0, 4, 90]]), "MIDI pitch 90"),
         (
             melody([[0, 4, 60]], 0),
@@ -206,28 +199,9 @@ def test_what_cannot_be_filled_offers_no_bars() -> None:
     assert not music.can_redo(model_of(Performances()))
 
 
-def written(path: Path, *, seconds: float = 1.0, tempo: float = 120.0) -> str:
-    midi = pretty_midi.PrettyMIDI(initial_tempo=tempo)
-    midi.instruments.append(pretty_midi.Instrument(program=0))
-    midi.instruments[0].notes.append(pretty_midi.Note(80, 60, 0.0, seconds))
-    midi.write(str(path))
-    return str(path)
-
-
-def test_files_beyond_the_limits_are_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_a_file_that_is_no_music_is_refused_in_a_sentence(tmp_path: Path) -> None:
     noise = tmp_path / "noise.mid"
     noise.write_bytes(b"MThd and then nothing that is music")
-    files = {
-        str(noise): r"noise\.mid is not a MIDI file",
-        written(
-            tmp_path / "long.mid", seconds=121.0
-        ): r"long\.mid lasts 121 seconds and 242 quarters",
-        written(
-            tmp_path / "fast.mid", seconds=100.0, tempo=240
-        ): r"fast\.mid lasts 100 seconds and 400 quarters",
-    }
-    model = model_of(Chorales())
-    for file, says in files.items():
-        with pytest.raises(UserError, match=f"^{says}"):  # without the temporary folder
-            music.given_music(model, "[]", file)
-    assert music.given_music(model, "[]", written(tmp_path / "short.mid"))
+    says = r"^noise\.mid is not a MIDI file"  # without the temporary folder
+    with pytest.raises(UserError, match=says):
+        music.given_music(model_of(Chorales()), "[]", str(noise))

@@ -20,7 +20,7 @@ HOST_NAMES = [HOST, "localhost"]
 TITLE = "Triptych"
 SCRIPTS = ("drawing.js", "keyboard.js", "play.js")
 MAX_UPLOAD = "1mb"
-"""Largest file that the server takes; a page may have a smaller limit of its own."""
+"""Largest file that the server takes."""
 POLICY = (
     "default-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'; "
     "script-src 'self' 'unsafe-inline' 'unsafe-eval'; form-action 'self'; base-uri 'self'"
@@ -43,10 +43,8 @@ class PolicyHeader:
 
         async def with_policy(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [
-                    *message["headers"],
-                    (b"content-security-policy", POLICY.encode()),
-                ]
+                own = (b"content-security-policy", POLICY.encode())
+                message["headers"] = [*message["headers"], own]
             await send(message)
 
         await self.app(scope, receive, with_policy)

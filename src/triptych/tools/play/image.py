@@ -1,7 +1,6 @@
 """Page of an image model: completions of a drawing, and samples."""
 
 import base64
-import io
 import math
 from functools import partial
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 import gradio as gr
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from triptych.domains.image.domain import HALVES
 from triptych.domains.image.given import filled_pixels
@@ -29,10 +27,6 @@ from triptych.tools.play.parts import (
 )
 from triptych.types import Progress
 
-MAX_SIDE = 96
-"""Largest height and width of the images of a model, in pixels."""
-MAX_DRAWING = 200_000
-"""Longest drawing, in characters of its data address."""
 MAX_PASSES = 5
 MAX_COLUMNS = 3
 """Largest number of images in a row beside a drawing."""
@@ -47,12 +41,6 @@ def check_model(model: ImageModel, name: str) -> None:
         raise UserError(
             f"{name} is a model of super-resolution; the page of images shows models that complete "
             "images (triptych sample image serves both)"
-        )
-    height, width, _ = model.full_model.shape
-    if max(height, width) > MAX_SIDE:
-        raise UserError(
-            f"{name} makes images of {width} by {height} pixels; the page of images serves at most "
-            f"{MAX_SIDE} by {MAX_SIDE}"
         )
 
 
@@ -77,7 +65,7 @@ def complete(
 
     drawing: data address of a PNG in the size of the model's images. part: half that the model
     samples, one of `HALVES`. label: index of the class, None without classes. fields: see
-    `sampling`. Raises UserError for a damaged drawing.
+    `sampling`. Raises UserError for a drawing of another size.
     """
     options = sampling(*fields)
     filled = filled_pixels(part, *model.full_model.shape[:2]).numpy()
@@ -108,27 +96,21 @@ def example(
     """Return an image of the model's own as a drawing, a data address."""
     options = sampling(seed, temperature, 1, progress)
     sampled = model.sample(**options, label=label)
-    content = io.BytesIO()
     shown = render.in_colour(render.to_bytes(sampled, model.full_model.levels))[0]
-    Image.fromarray(shown).save(content, format="PNG")
-    return ADDRESS + base64.b64encode(content.getvalue()).decode()
+    return ADDRESS + base64.b64encode(render.png_content(shown)).decode()
 
 
 def read_drawing(model: ImageModel, drawing: str) -> NDArray[np.uint8]:
-    """Return a drawing as levels of the model, [H, W, C]; UserError where it is damaged."""
+    """Return a drawing as levels of the model, [H, W, C]; UserError for one of another size."""
     height, width, channels = model.full_model.shape
-    expected = f"expected a PNG of {width} by {height} pixels; load the page again"
-    if not drawing.startswith(ADDRESS) or len(drawing) > MAX_DRAWING:
-        raise UserError(f"The drawing cannot be read: {expected}")
-    try:
-        content = base64.b64decode(drawing.removeprefix(ADDRESS), validate=True)
-        pixels = next(decode_pages(content, channels, reading=Reading(), notes=set()))
-    # base64 and Pillow raise a dozen types of exception for damaged content.
-    except Exception as error:
-        raise UserError(f"The drawing cannot be read: {expected}") from error
-    if pixels.shape[:2] != (height, width):
+    content = base64.b64decode(drawing.removeprefix(ADDRESS))
+    pixels = next(decode_pages(content, channels, reading=Reading(), notes=set()))
+    if pixels.shape[:2] != (height, width):  # a page that is open since another model was served
         rows, columns, _ = pixels.shape
-        raise UserError(f"The drawing is {columns} wide and {rows} high (pixels); {expected}")
+        raise UserError(
+            f"The drawing is {columns} wide and {rows} high (pixels); expected {width} by "
+            f"{height}: load the page again"
+        )
     return render.to_levels(pixels, model.full_model.levels)
 
 

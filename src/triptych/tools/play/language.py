@@ -75,7 +75,7 @@ def layout(model: LanguageModel, key: str) -> None:
         return table(caption, columns, rows)
 
     what = "Beginning of the text" if offered == CONTINUE else "Text"
-    text = gr.Textbox(label=what, info=INFO[offered], lines=3, max_length=MAX_CHARACTERS)
+    text = gr.Textbox(label=what, info=INFO[offered], lines=3)
     buttons = gr.Row()
     result = result_table(caption, columns)
     inputs = [text]

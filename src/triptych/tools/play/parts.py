@@ -111,25 +111,18 @@ def sampling_fields(*, count: int, what: str, most: int = MAX_COUNT) -> list[Any
 
 def run_button(
     text: str,
-    function: Callable[..., Any],
-    inputs: Sequence[Any],
-    outputs: Sequence[Any],
-    *,
-    js: str | None = None,
+    *arguments: Any,
     primary: bool = False,
-    shown_on: Sequence[Any] | None = None,
     enter: Any = None,
+    **options: Any,
 ) -> Any:
-    """Add a button that calls a function with the values of the inputs, and return its event.
+    """Add a button that calls a function, and return its event; arguments, options: of `run_on`.
 
-    function: takes a `Progress` as last argument and returns the values of the outputs; a UserError
-    is shown as its sentence. js: JavaScript that changes the values before they are sent. shown_on:
-    components over which the progress is shown, None for the outputs. enter: text field in which
-    the Enter key does the same.
+    enter: text field in which the Enter key does the same.
     """
     button = gr.Button(text, variant="primary" if primary else "secondary", min_width=100)
     triggers = [button.click, *([] if enter is None else [enter.submit])]
-    return run_on(triggers, function, inputs, outputs, js=js, shown_on=shown_on)
+    return run_on(triggers, *arguments, **options)
 
 
 def run_on(
@@ -141,7 +134,12 @@ def run_on(
     js: str | None = None,
     shown_on: Sequence[Any] | None = None,
 ) -> Any:
-    """Call a function at some events, as `run_button` does, and return the event of gradio."""
+    """Call a function with the values of the inputs at some events, and return gradio's event.
+
+    function: takes a `Progress` as last argument and returns the values of the outputs; a UserError
+    is shown as its sentence. js: JavaScript that changes the values before they are sent. shown_on:
+    components over which the progress is shown, None for the outputs.
+    """
 
     # gradio finds a Progress by its default and a Request by its type, and passes both.
     def answer(

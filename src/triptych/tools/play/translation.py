@@ -88,7 +88,6 @@ def layout(model: TranslationModel, key: str) -> None:
                 label=f"{what}, {languages}",
                 lines=1,
                 max_lines=4,
-                max_length=MAX_CHARACTERS,
                 elem_id=f"{key}-text",
             )
             inputs, outputs = [text, *_search_fields(model)], [results, picture]
