@@ -292,7 +292,7 @@ def test_an_image_of_another_size_is_named_by_a_worker_too(tmp_path: Path) -> No
     for number in range(20):
         Image.new("RGB", (6, 4), (number, 0, 0)).save(tmp_path / f"{number:02d}.png")
     Image.new("RGB", (9, 5)).save(tmp_path / "odd.png")
-    for read in (ImageFolder.load_all, lambda source: list(source.stream("all"))):
+    for read in (lambda source: source.load("all"), lambda source: list(source.stream("all"))):
         with pytest.raises(UserError, match=r"odd\.png is 9 wide and 5 high.*expected 6 wide"):
             read(ImageFolder(str(tmp_path), height=4, width=6))
         assert not multiprocessing.active_children()

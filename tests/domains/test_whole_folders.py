@@ -30,7 +30,7 @@ from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.pictures.config import DataConfig as ImageData
-from triptych.domains.pictures.data import ImageDataset
+from triptych.domains.pictures.data import ImageDataset, concatenate
 from triptych.domains.pictures.image_folder import ImageFolder
 from triptych.domains.pictures.sources import ImageSource
 from triptych.errors import UserError
@@ -65,7 +65,7 @@ def test_classes_stay_with_their_images(tmp_path: Path) -> None:
     images(tmp_path / "dogs", 9)
     source = ImageFolder(directory=str(tmp_path), height=2, width=3, channels=1)
     of_split = [source.load(split) for split in ("train", "validation", "test")]
-    for whole in (source.load_all(), ImageSource.load_all(source)):
+    for whole in (source.load("all"), concatenate([*ImageSource.stream(source, "all")])):
         assert whole.class_names == ("cats", "dogs")
         assert whole.labels is not None
         assert whole.labels.bincount().tolist() == [9, 9]
@@ -85,14 +85,14 @@ def test_folders_of_splits_are_scored_whole_too(tmp_path: Path) -> None:
     for split, count in (("train", 5), ("val", 4), ("test", 3)):
         images(tmp_path / split, count)
     source = ImageFolder(directory=str(tmp_path), height=2, width=3, channels=1)
-    assert len(source.load_all()) == 12
+    assert len(source.load("all")) == 12
 
 
 def test_images_that_are_all_broken_are_told(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"no image")
     source = ImageFolder(directory=str(tmp_path), height=2, width=3, channels=1)
     with pytest.raises(UserError, match=r"of 1 files 1 cannot be read"):
-        source.load_all()
+        source.load("all")
 
 
 def music_model(source: PieceSource) -> MusicModel:

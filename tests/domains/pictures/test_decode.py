@@ -65,8 +65,8 @@ def test_more_than_eight_bits_are_scaled_by_one_range_of_all_images(
         Image.frombytes(mode, (16, 16), content.tobytes()).save(tmp_path / f"{number}.{ending}")
     size = {"height": 16, "width": 16}
     with pytest.raises(UserError, match=r"values from 0 to \S+ \(Pillow's mode .*value_range"):
-        folder_of(tmp_path, **size).load_all()
-    images = folder_of(tmp_path, value_range=(0, highest), **size).load_all()
+        folder_of(tmp_path, **size).load("all")
+    images = folder_of(tmp_path, value_range=(0, highest), **size).load("all")
     found = images.pixels.flatten(1).sort(0).values[1]  # the larger value of both images
     assert (found - np.arange(256)).abs().max() <= 1
     assert images.vocabulary()["reading"]["value_range"] == [0, highest]
@@ -122,10 +122,10 @@ def test_images_of_one_colour_after_transparency_are_counted(
         stroke[..., 3] = np.arange(6).reshape(2, 3) * 40 + number
         Image.fromarray(stroke).save(tmp_path / f"{number}.png")
     write_images(tmp_path, 2, (2, 3))
-    folder_of(tmp_path).load_all()
+    folder_of(tmp_path).load("all")
     assert "(white): 4 of 6 files, 0.png" in caplog.text
     caplog.clear()
-    images = folder_of(tmp_path, background="black").load_all()
+    images = folder_of(tmp_path, background="black").load("all")
     assert not caplog.text
     assert int(images.pixels.amin()) < 5
     assert images.vocabulary()["reading"]["background"] == "black"
@@ -140,7 +140,7 @@ def test_each_page_of_a_tiff_is_an_image_and_the_first_frame_of_an_animation(
     pages[0].save(tmp_path / "pages.tif", save_all=True, append_images=pages[1:])
     for ending in ("gif", "webp", "png"):
         pages[0].save(tmp_path / f"a.{ending}", save_all=True, append_images=pages[1:])
-    images = folder_of(tmp_path).load_all()
+    images = folder_of(tmp_path).load("all")
     assert len(images) == 5 + 3
     assert {40, 80, 120, 160, 200} <= {*images.pixels[:, 0, 0, 0].tolist()}
     assert "first of several frames is read: 3 of 4 files, a.gif, a.png, a.webp" in caplog.text
@@ -186,7 +186,7 @@ def test_every_format_that_pillow_writes_is_read(tmp_path: Path) -> None:
         except (KeyError, OSError, ValueError):  # only read, or another mode or size
             (tmp_path / f"a{ending.upper()}").unlink(missing_ok=True)
     assert written > 20
-    assert len(folder_of(tmp_path, resize=True).load_all()) == written
+    assert len(folder_of(tmp_path, resize=True).load("all")) == written
     assert {".png", ".jfif", ".tga", ".jp2", ".pnm"} <= {*image_suffixes()}
     assert not {".pdf", ".eps", ".mpg"} & {*image_suffixes()}
 
@@ -204,8 +204,8 @@ def test_what_is_no_image_is_named_with_the_reason(
     for number in range(7):
         (tmp_path / f"{number}.HEIC").write_bytes(b"heic")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100_000)
-    assert len(folder_of(tmp_path).load_all()) == 6
-    assert folder_of(tmp_path).load_all()
+    assert len(folder_of(tmp_path).load("all")) == 6
+    assert folder_of(tmp_path).load("all")
     assert "huge.png (more than 200,000 pixels)" in caplog.text
     assert "text.png (no image that" in caplog.text
     assert "gone.png (No such file" in caplog.text
@@ -217,5 +217,5 @@ def test_what_is_no_image_is_named_with_the_reason(
 def test_dark_images_are_said_to_be(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for number in range(6):  # values to 9 of 255, such as numbers of classes
         Image.new("L", (3, 2), number + 4).save(tmp_path / f"{number}.png")
-    folder_of(tmp_path).load_all()
+    folder_of(tmp_path).load("all")
     assert "no value is above 9 of 255" in caplog.text

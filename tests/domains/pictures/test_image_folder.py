@@ -76,7 +76,7 @@ def test_wrong_size_is_one_sentence_with_file_found_and_expected(tmp_path: Path)
     fill(tmp_path, 20)
     Image.new("RGB", (9, 5)).save(tmp_path / "odd.png")
     with pytest.raises(UserError, match=r"odd\.png is 9 wide and 5 high.*expected 6 wide and 4"):
-        source(tmp_path).load_all()
+        source(tmp_path).load("all")
     assert source(tmp_path, resize=True).load("train").pixels.shape[1:] == (HEIGHT, WIDTH, 3)
 
 
@@ -103,7 +103,7 @@ def test_corrupt_images_are_skipped_counted_and_named(
     (tmp_path / "cut.png").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "text.jpg").write_text("not an image")
     with caplog.at_level(logging.WARNING):
-        images = source(tmp_path).load_all()
+        images = source(tmp_path).load("all")
     assert "skipped 2 of 22 files" in caplog.text
     assert "cut.png (" in caplog.text
     assert "text.jpg (" in caplog.text

@@ -127,7 +127,7 @@ def test_names_of_files_tell_the_splits_where_all_do(tmp_path: Path) -> None:
         (tmp_path / split).rmdir()
     assert [len(images) for images in load(tmp_path).values()] == [6, 3, 2]
     write_images(tmp_path, 1, (4, 4, 3), seed=9)  # a name that tells none
-    assert len(source(tmp_path).load_all()) == 12
+    assert len(source(tmp_path).load("all")) == 12
     assert len(load(tmp_path)["validation"]) < 12
 
 

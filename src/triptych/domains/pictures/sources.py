@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from triptych.domains.pictures.data import SPLITS, ImageDataset, concatenate, split_by_seed
+from triptych.domains.pictures.data import SPLITS, ImageDataset, split_by_seed
 from triptych.errors import UserError, library
 from triptych.files.lines import SUFFIXES, read_content
 from triptych.files.splits import ALL
@@ -39,10 +39,6 @@ class ImageSource(Checked, ABC):
     def stream(self, split: str) -> Iterator[ImageDataset]:
         """Yield the images of `load`, or of `all`, in parts; not all need be in memory."""
         return map(self.load, SPLITS if split == ALL else [split])
-
-    def load_all(self) -> ImageDataset:
-        """Read the images of all splits."""
-        return concatenate([*self.stream(ALL)])
 
 
 @dataclass(frozen=True)
