@@ -438,7 +438,8 @@ def test_short_measures_of_a_tune_stay_short():
 
 def test_a_missing_package_and_a_damaged_tune_are_told(monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, "music21", None)
+        for module in ("music21", "music21.converter"):
+            patch.setitem(sys.modules, module, None)
         with pytest.raises(UserError, match=r"a\.abc.* pip install 'triptych\[scores\]'"):
             parse_midi(TUNES.encode(), name="a.abc")
     pytest.importorskip("music21")

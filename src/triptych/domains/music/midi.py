@@ -20,7 +20,7 @@ from triptych.domains.music.midi_reading import DRUM_CHANNEL, SUSTAIN_PEDAL, rea
 from triptych.domains.music.musicxml import MUSICXML_SUFFIXES, parse_musicxml
 from triptych.domains.music.musicxml_writing import musicxml_bytes
 from triptych.domains.music.notes import DEFAULT_TEMPO, DRUMS, Score
-from triptych.errors import UserError
+from triptych.errors import UserError, library
 from triptych.files.piano_roll import Piece, piano_roll_png
 from triptych.files.results import write_atomically
 
@@ -119,20 +119,14 @@ def parse_score(content: bytes, kind: str, *, name: str) -> Score:
         return parse_musicxml(content, name=name)
     tune, *others = re.split(rb"\n(?=X:)", content) if kind == ".abc" else [content]
     text = tune.decode("utf-8-sig", "replace")
+    what = f"{name}, a score in ABC or Humdrum,"
+    converter = library("music21.converter", what, "scores")
     try:
-        from music21 import converter
-        from music21.musicxml.m21ToXml import GeneralObjectExporter
-
         music: Any = converter.parseData(text, format=CONVERTED[kind])
-        exporter = GeneralObjectExporter(music)
+        exporter = library("music21.musicxml.m21ToXml", what, "scores").GeneralObjectExporter(music)
         # Measures stay as short as they are written; only music without any has to be divided.
         exporter.makeNotation = not music.recurse().getElementsByClass("Measure")
         document = exporter.parse()
-    except ImportError as error:
-        raise UserError(
-            f"{name}: ABC and Humdrum are read with the package music21, which is not installed "
-            "here: pip install 'triptych[scores]'"
-        ) from error
     # The readers of music21 raise many types for damaged files.
     except Exception as error:
         raise UserError(f"{name} is not a {kind} file that music21 reads ({error!r})") from error

@@ -1,8 +1,6 @@
 """Chorales as grids: the JSB chorales in their public file."""
 
-import gzip
 import json
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from triptych.domains.music.tokenizers.chorales import (
     Grid,
 )
 from triptych.errors import UserError
+from triptych.files.lines import read_content
 
 FILES = ("Jsb16thSeparated.json.gz", "Jsb16thSeparated.json")
 
@@ -44,16 +43,14 @@ def read_jsb(path: Path, split: str) -> list[Grid]:
     """Read the pieces of a split in the order of the file.
 
     The file holds, by split, a list of pieces: lists of steps of four pitches, -1 for a rest.
-    Raises UserError for any other content.
+    Raises UserError for any other content, and as `read_content`.
     """
     try:
-        opened = gzip.open if path.suffix == ".gz" else open
-        with opened(path, "rt", encoding="utf-8") as file:
-            pieces = json.load(file)["valid" if split == "validation" else split]
+        pieces = json.loads(read_content(path))["valid" if split == "validation" else split]
         grids = [np.array(piece, dtype=np.int64) for piece in pieces]
         for grid in grids:
             ChoraleTokenizer().encode(grid)  # refuses what is not four pitches in each step
-    except (OSError, ValueError, EOFError, KeyError, TypeError, zlib.error) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{path} is not the JSB file of 16ths in separate voices ({error!r})"
         ) from error

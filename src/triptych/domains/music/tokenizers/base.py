@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.music.conditions import ConstraintOptions, check_known
 from triptych.domains.music.frame import Made, cut, put_into
-from triptych.domains.music.notes import SILENT, Ids, Score
+from triptych.domains.music.notes import SILENT, STEPS_PER_SECOND, Ids, Score
 from triptych.domains.music.tokenizers.rules import NoParallels, PermittedPitches
 from triptych.errors import UserError
 from triptych.types import Checked
@@ -99,18 +99,22 @@ class MusicTokenizer(Checked, ABC):
     """Cycles of a position that give its voice."""
     meter_cycles: ClassVar[Cycles] = ()
     """Cycles of a position that give its place in the meter."""
-    count_contexts: ClassVar[dict[str, tuple[int | None, Cycles]]]
+    count_contexts: ClassVar[dict[str, tuple[int | None, Cycles]]] = {
+        "frequency of the token": (None, ()),
+        "previous token": (1, ()),
+    }
     """Contexts of the baselines that count, by name: the distance of an earlier token in the
     context, None for no token, and the cycles of the position."""
-    tokens_per_unit: ClassVar[int]
+    tokens_per_unit: ClassVar[int] = 1
     """Tokens in one unit of the length of a sample, an event or a sixteenth."""
-    seconds_per_unit: ClassVar[float]
-    """Seconds in one unit; the least where units differ."""
+    seconds_per_unit: ClassVar[float] = 1 / 200
+    """Seconds in one unit; the least where units differ: a performance of MAESTRO has about 40
+    tokens in a second, a band about 100."""
     unit: ClassVar[str]
     """Name of several units."""
     by_seconds: ClassVar[bool] = False
     """Whether times are those of a clock, without bars; else `to_score` counts quarters."""
-    steps_per_second: ClassVar[float]
+    steps_per_second: ClassVar[float] = STEPS_PER_SECOND
     """Steps of the time grid on which notes begin and end."""
     steps_per_beat: ClassVar[int | None] = None
     steps_per_bar: ClassVar[int | None] = None

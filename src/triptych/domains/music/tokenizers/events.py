@@ -77,11 +77,7 @@ class EventTokenizer(MelodicTokenizer):
     end = END
     pitch_range = PIANO_LOWEST, PIANO_HIGHEST
     count_contexts: ClassVar = {"frequency of the event": (None, ()), "previous event": (1, ())}
-    tokens_per_unit = 1
-    seconds_per_unit = 1 / 200
-    """Bound on the tokens in a second: a performance of MAESTRO has about 40."""
     unit = "events"
-    steps_per_second = STEPS_PER_SECOND
     melody_step = STEPS_PER_MELODY_STEP
     seconds_per_melody_step = STEPS_PER_MELODY_STEP / STEPS_PER_SECOND
     by_seconds = True

@@ -25,10 +25,9 @@ past, as in Bavarian et al. 2022, arXiv 2207.14255).
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from triptych.decoding.constraints import Forbidden
@@ -37,7 +36,7 @@ from triptych.domains.music.chords import CHORDS
 from triptych.domains.music.conditions import ConstraintOptions
 from triptych.domains.music.notes import DRUMS, N_PITCHES, Ids, Score, latest
 from triptych.domains.music.tokenizers import remi_filling
-from triptych.domains.music.tokenizers.base import FillTask, MusicTokenizer, Prompt
+from triptych.domains.music.tokenizers.base import MusicTokenizer, Prompt
 from triptych.domains.music.tokenizers.instruments import Ensemble, program_names
 from triptych.domains.music.tokenizers.remi_bars import (
     TICKS_PER_POSITION,
@@ -93,12 +92,7 @@ class RemiTokenizer(MusicTokenizer):
     constraint_options = ("instruments",)
     end = 0
     pitch_range = 21, 108
-    count_contexts: ClassVar = {"frequency of the token": (None, ()), "previous token": (1, ())}
-    tokens_per_unit = 1
-    seconds_per_unit = 1 / 200
-    """Bound on the tokens in a second: a quartet has about 30, a band about 100."""
     unit = "tokens"
-    steps_per_second = 100
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -216,17 +210,14 @@ class RemiTokenizer(MusicTokenizer):
     def to_score(self, ids: Ids) -> Score:
         return score_of(self, read_bars(self, ids))
 
-    def filled(self, task: FillTask, names: list[str]) -> tuple[NDArray[np.bool_], Score]:
-        return remi_filling.filled(self, task, names)
+    filled = remi_filling.filled
+    fill_example = remi_filling.example
 
     def note_tokens(self, ids: Ids) -> NDArray[np.bool_]:
         kinds = self.meaning.kind[ids]
         is_new = latest(kinds == Kind.New) >= latest(kinds == Kind.Bar)
         is_note = np.isin(kinds, NOTE_KINDS)
         return is_note & is_new if (kinds == Kind.New).any() else is_note
-
-    def fill_example(self, ids: Ids, generator: torch.Generator) -> Ids:
-        return remi_filling.example(self, ids, generator)
 
     def owners(self, score: Score) -> dict[str, int]:
         players = self.ensemble.assign(score)
