@@ -6,11 +6,13 @@ import errno
 import hashlib
 import io
 import random
+import re
 import shutil
 import socket
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +21,6 @@ from server import Files, serving
 from triptych.errors import UserError
 from triptych.tools.download.catalogue import DataSet, RemoteFile
 from triptych.tools.download.fetch import MIRROR, RETRIES, fetch
-from triptych.types import Progress
 
 CONTENT = random.Random(0).randbytes(300_000)
 NAME = "numbers.bin"
@@ -45,52 +46,54 @@ def files() -> Iterator[Files]:
         yield served
 
 
-def get(files: Files, folder: Path, *, shown: list[int] | None = None) -> list[str]:
-    """Fetch the file; `shown` receives the displayed kilobytes."""
-    seen: list[int] = [] if shown is None else shown
-    return fetch(
-        data_set(remote(CONTENT)), folder, url=files.address,
-        start=lambda name: lambda done, total: seen.append(done),
-    )  # fmt: skip
-
-
-def silent(name: str) -> Progress:
-    return lambda done, total: None
+def get(files: Files, folder: Path) -> list[str]:
+    return fetch(data_set(remote(CONTENT)), folder, url=files.address)
 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("*")) if folder.exists() else []
 
 
-def test_a_file_arrives_whole_and_is_not_fetched_again(files: Files, tmp_path: Path) -> None:
-    shown: list[int] = []
-    assert get(files, tmp_path / "new/folder", shown=shown) == [NAME]
+def test_a_file_arrives_whole_and_is_not_fetched_again(
+    files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert get(files, tmp_path / "new/folder") == [NAME]
     assert (tmp_path / "new/folder" / NAME).read_bytes() == CONTENT
     assert names(tmp_path / "new/folder") == [NAME]
-    assert shown == sorted(set(shown)), "the whole file is reported once"
-    assert shown[-1] == len(CONTENT) // 1000
+    assert capsys.readouterr().err == "", "no display without a terminal"
     assert get(files, tmp_path / "new/folder") == []
     assert files.asked == [f"/{NAME}"]
 
 
 def test_a_broken_connection_is_tried_again(files: Files, tmp_path: Path) -> None:
     files.breaks_after = [100_000, 150_000]
-    shown: list[int] = []
-    get(files, tmp_path, shown=shown)
+    get(files, tmp_path)
     assert (tmp_path / NAME).read_bytes() == CONTENT
     assert len(files.asked) == 1 + RETRIES
-    assert max(shown) == shown[-1] == len(CONTENT) // 1000
 
 
-def test_an_interrupted_command_leaves_nothing(files: Files, tmp_path: Path) -> None:
-    def interrupted(done: int, total: int) -> None:
-        if done > 100:
-            raise KeyboardInterrupt
+def test_a_terminal_shows_the_name_and_what_has_arrived(
+    files: Files,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    get(files, tmp_path)
+    shown = capsys.readouterr().err.split("\r")
+    assert re.match(rf"{NAME}: 100%.* 300k/300k ", shown[-1])
 
+
+def test_an_interrupted_command_leaves_nothing(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(count: int) -> None:
+        raise KeyboardInterrupt
+
+    shown = SimpleNamespace(update=interrupted)
+    monkeypatch.setattr("triptych.tools.download.fetch.tqdm", lambda **_: shown)
     with pytest.raises(KeyboardInterrupt):
-        fetch(
-            data_set(remote(CONTENT)), tmp_path, url=files.address, start=lambda name: interrupted
-        )
+        get(files, tmp_path)
     assert names(tmp_path) == []
 
 
@@ -192,7 +195,7 @@ def test_an_archive_becomes_its_folder(tmp_path: Path, monkeypatch: pytest.Monke
     with serving(Files({"/mirror/numbers/pieces.zip": content})) as files:
         monkeypatch.setenv(MIRROR, f"{files.address}/mirror/")
         for expected in (["pieces.zip"], []):
-            assert fetch(data, tmp_path / "in", start=silent) == expected
+            assert fetch(data, tmp_path / "in") == expected
     assert names(tmp_path) == ["a.mid", "b.mid", "deep", "in", "pieces"]
     assert len(files.asked) == 1
 
@@ -204,5 +207,5 @@ def test_an_archive_that_cannot_be_extracted_stays(tmp_path: Path) -> None:
         serving(Files({"/pieces.zip": content})) as files,
         pytest.raises(UserError, match="extracted"),
     ):
-        fetch(data, tmp_path, url=files.address, start=silent)
+        fetch(data, tmp_path, url=files.address)
     assert names(tmp_path) == ["pieces.zip"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from triptych.cli.options import read_options
 from triptych.domains.options import CommandOptions, argument
 from triptych.errors import UserError
-from triptych.files.progress import aligned, display
+from triptych.files.progress import aligned
 from triptych.tools import recipes
 from triptych.tools.download import catalogue
 
@@ -69,9 +69,7 @@ def run(arguments: Sequence[str]) -> None:
     from triptych.tools.download.fetch import fetch
 
     folder = Path(options.out or f"data/{data.name}")
-    fetched = fetch(
-        data, folder, url=options.url, start=lambda name: display(f"fetched kB of {name}")
-    )
+    fetched = fetch(data, folder, url=options.url)
     outcome = f"{len(fetched)} files fetched" if fetched else "all files are there already"
     print(f"{folder}: {outcome}; terms of use: {data.terms}", file=sys.stderr)
     print(data.command(folder))

@@ -6,7 +6,6 @@ pooch asks again after a broken connection, and leaves no file that is not compl
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,11 +13,11 @@ from urllib.request import url2pathname
 
 import pooch
 import requests
+from tqdm import tqdm
 
 import triptych
 from triptych.errors import UserError
 from triptych.tools.download.catalogue import DataSet, RemoteFile
-from triptych.types import Progress
 
 RETRIES = 2
 TIMEOUT = 30
@@ -38,13 +37,10 @@ def base_address(data: DataSet, url: str | None) -> str:
     return f"{mirror.rstrip('/')}/{data.name}" if mirror else data.address
 
 
-def fetch(
-    data: DataSet, folder: Path, *, url: str | None = None, start: Callable[[str], Progress]
-) -> list[str]:
+def fetch(data: DataSet, folder: Path, *, url: str | None = None) -> list[str]:
     """Bring the files of a data set into a folder; return the names of those downloaded.
 
     Complete files are left alone. url: address of the folder of the files, None for the usual one.
-    start: returns a display of the kilobytes of a file, by its name.
     Raises UserError as `download` does, for a wrong file in the folder, and for an archive that
     cannot be extracted.
     """
@@ -53,37 +49,18 @@ def fetch(
         target = folder / file.name
         if not target.exists():
             address = f"{base_address(data, url)}/{file.name}"
-            download(address, target, file, start(file.name))
+            download(address, target, file)
         if file.extracts_to is not None:
             extract(target, folder / file.extracts_to)
     return [file.name for file in missing]
 
 
-class _Received:
-    """What pooch reports its progress to, made anew for each attempt."""
-
-    def __init__(self, show: Progress, size: int) -> None:
-        self.show, self.size, self.done = show, size, 0
-
-    def reset(self) -> None:
-        """Do nothing: pooch reports the whole file once more at its end."""
-
-    def update(self, count: int) -> None:
-        """Show that bytes have arrived."""
-        if self.done < self.size:
-            self.done = min(self.done + count, self.size)  # the last count is of a whole chunk
-            self.show(self.done // 1000, max(1, self.size // 1000))
-
-    def close(self) -> None:
-        """Do nothing: a file that is complete ends its display."""
-
-
-def download(address: str, target: Path, file: RemoteFile, show: Progress) -> None:
+def download(address: str, target: Path, file: RemoteFile) -> None:
     """Write the file at an address to `target`, which appears when it is complete and correct.
 
-    show: receives the kilobytes that have arrived, and all. Raises UserError for an address without
-    the file, a server that cannot be reached, another hash than the catalogue's, and a disk that
-    cannot be written.
+    A terminal shows how much has arrived. Raises UserError for an address without the file, a
+    server that cannot be reached, another hash than the catalogue's, and a disk that cannot be
+    written.
     """
     pooch.get_logger().setLevel("WARNING")
     hashes, addresses = {file.name: f"sha256:{file.sha256}"}, {file.name: address}
@@ -92,9 +69,8 @@ def download(address: str, target: Path, file: RemoteFile, show: Progress) -> No
     )
 
     def from_network(url: str, target: str, folder: Any) -> None:
-        network = pooch.HTTPDownloader(
-            _Received(show, file.size), CHUNK, headers=HEADERS, timeout=TIMEOUT
-        )
+        shown = tqdm(desc=file.name, total=file.size, unit="B", unit_scale=True, disable=None)
+        network = pooch.HTTPDownloader(shown, CHUNK, headers=HEADERS, timeout=TIMEOUT)
         network(url, target, folder)
 
     try:
