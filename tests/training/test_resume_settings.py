@@ -115,11 +115,11 @@ class InterruptBefore(Callback):
     """What a signal between the start and the first step does."""
 
     def on_fit_start(self, *_: Any) -> None:
-        raise Interrupted(2, "came before the first step; nothing was kept")
+        raise Interrupted(2, "came before the first step; nothing new was kept")
 
 
 def test_a_start_that_is_interrupted_before_the_first_step_leaves_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(Interrupted, match="nothing was kept"):
+    with pytest.raises(Interrupted, match="nothing new was kept"):
         go(tmp_path, resume=False, max_epochs=1, callbacks=[InterruptBefore()])
     assert not (tmp_path / "a").exists()
     go(tmp_path, resume=False, max_epochs=1)

@@ -170,7 +170,7 @@ class StopOnSignal(Callback):
     def handle(self, signum: int, frame: FrameType | None) -> None:
         """Remember the signal; raise Interrupted before the training and at a second signal."""
         if not self.began:
-            raise Interrupted(signum, "came before the first step; nothing was kept")
+            raise Interrupted(signum, "came before the first step; nothing new was kept")
         if self.task.stop_signal:
             raise Interrupted(
                 signum, "came a second time: stopped at once, without another checkpoint"
