@@ -143,7 +143,9 @@ def executed(path: Path) -> Path:
         notebook = nbformat.reads(text, as_version=4)
         with TemporaryDirectory() as folder:
             resources = {"metadata": {"path": folder}}
-            NotebookClient(notebook, timeout=3600, resources=resources).execute(stderr=DEVNULL)
+            env = os.environ | {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}  # draws
+            client = NotebookClient(notebook, timeout=3600, resources=resources)
+            client.execute(stderr=DEVNULL, env=env)
         done.parent.mkdir(parents=True, exist_ok=True)
         done.write_text(nbformat.writes(notebook), encoding="utf-8")
     return done

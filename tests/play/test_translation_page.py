@@ -43,6 +43,11 @@ def test_the_hypotheses_are_those_of_translate(model: TranslationModel) -> None:
         assert min(picture.size) > 200
 
 
+def test_characters_that_the_model_does_not_know_are_named(model: TranslationModel) -> None:
+    with pytest.warns(UserWarning, match="does not know the characters 漢字$"):
+        page.search(model, "A 漢字字 dog.", 1, "0", 0, 0)
+
+
 @pytest.mark.parametrize(
     ("source", "text"),
     [

@@ -1,5 +1,6 @@
 """Page of a translation model: hypotheses with scores, and attention weights."""
 
+import html
 import io
 from typing import Any
 
@@ -37,9 +38,12 @@ def search(
     """Return a row for each hypothesis of beam search, and a PNG of the attention of the best one.
 
     layer, head: from 1; 0 for the last layer and for the mean of all heads. Raises UserError for a
-    text that is empty or too long and for a length penalty without sense.
+    text that is empty or too long and for a length penalty without sense. Characters that are not
+    in the vocabulary are named in a warning.
     """
     line = checked_line(model, text)
+    if unread := "".join(dict.fromkeys(model.vocabulary.source.unread(line))):
+        gr.Warning(html.escape(f"The model does not know the characters {unread[:20]}"))
     (hypotheses,) = model.search([line], beam=beam, n_best=beam, length_penalty=length_penalty)
     (texts,) = model.texts([hypotheses])
     rows = [
