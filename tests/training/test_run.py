@@ -102,9 +102,10 @@ def test_share_of_the_time_that_the_data_take_is_logged(
         return make_batch(items, generator)
 
     loader = ResumableLoader(21, shuffled_batches(21, 3), slowly, seed=5)
-    settings = {"max_steps": 9, "log_every_n_steps": 3, "val_check_interval": 4}
+    settings = {"max_steps": 10, "log_every_n_steps": 3, "val_check_interval": 4}
     toy_run(tmp_path / "toy", Slow(), loader=loader, **settings)
     logged = [row for row in rows(tmp_path / "toy") if row["train/loss"]]
+    assert [row["step"] for row in logged] == ["1", "3", "6", "9", "10"]  # the last step too
     shares = [float(row["time/data_share"]) for row in logged if row["step"] in ("6", "9")]
     assert shares == [pytest.approx(making / (making + stepping))] * 2
 

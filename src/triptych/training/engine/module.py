@@ -297,7 +297,7 @@ class TrainingModule(pl.LightningModule, ABC):
 
     def _report_is_due(self, step: int) -> bool:
         interval: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
-        return step == 1 or step % max(1, interval) == 0
+        return step in (1, self.trainer.max_steps) or step % max(1, interval) == 0
 
     def further_values(self) -> dict[str, float]:
         """Return values that are logged with the training loss."""
