@@ -32,7 +32,7 @@ class Limit(NamedTuple):
     fits: Callable[[float], bool]
 
     def __repr__(self) -> str:
-        return self.words
+        return self.words.replace("at least", ">=").replace("above", ">").replace("at most", "<=")
 
 
 PositiveInt: TypeAlias = Annotated[int, Limit("at least 1", lambda x: x >= 1)]

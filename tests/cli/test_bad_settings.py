@@ -106,7 +106,7 @@ def test_a_mistake_in_the_file(refused, tmp_path: Path, text: str, says: list[st
             "optim.schedule is Cosine, which needs an end",
         ),
         ("--resume", "nothing to resume"),
-        ("--resume yes", "auto"),
+        ("--resume last.ckpt", "--resume takes auto and no file, got last.ckpt"),
         ("--config", "--config needs the name"),
         ("--config digitz.yaml", "digitz.yaml does not exist; did you mean digits.yaml?"),
         ("--config no/d.yaml", "nor does its folder no"),

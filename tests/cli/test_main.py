@@ -124,6 +124,13 @@ def test_every_option_has_a_text_and_a_default(name: str) -> None:
                 assert action.required or "default:" in shown, f"{domain}: {action.dest}"
 
 
+def test_train_help_says_limits_of_numbers_as_signs(cli) -> None:
+    shown = " ".join(cli("train", "translation", "--help").out.split())
+    assert "(type: int >= 0, default: 200)" in shown
+    assert "(type: float > 0 and <= 1, default: 0.5)" in shown
+    assert "Annotated" not in shown
+
+
 def test_train_help_lists_the_kinds_of_a_part_and_hides_nothing_else(cli) -> None:
     out = cli("train", "image", "--help").out
     for path in ("core.attention.local2d.Local2D", "domains.pictures.image_folder.ImageFolder"):

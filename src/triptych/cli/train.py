@@ -16,6 +16,16 @@ BATCH_SIZES = ("batch_size", "max_tokens", "evaluation_batch_size")
 """Names that domains give to the size of a batch."""
 
 
+def resumed(word: str | bool) -> str | bool:
+    """Return the word after --resume, True for none; UserError for another one, such as a file."""
+    if word not in (True, "auto"):
+        raise UserError(
+            f"--resume takes auto and no file, got {word}: a run goes on from its own checkpoint, "
+            "by its --run.name; --run.start.init_from FILE begins a new one with the file's weights"
+        )
+    return word
+
+
 @dataclass(frozen=True, kw_only=True)
 class Train(CommandOptions):
     """Train a model.
@@ -42,6 +52,7 @@ class Train(CommandOptions):
         "checkpoint, begin it otherwise. (default: off)",
         nargs="?",
         const=True,
+        type=resumed,
         choices=[True, "auto"],
         metavar="auto",
         default=SUPPRESS,  # no setting of the run, so --print_config leaves it out

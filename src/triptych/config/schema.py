@@ -38,6 +38,15 @@ jsonargparse.set_parsing_settings(
     subclasses_enabled=[ABC], docstring_parse_attribute_docstrings=True
 )
 
+
+class HelpFormatter(jsonargparse.DefaultHelpFormatter):
+    """Help with the limits of numbers as signs: `int >= 1`."""
+
+    def _get_type_str(self, action: argparse.Action) -> str | None:
+        text = super()._get_type_str(action)
+        return text and re.sub(r"Annotated\[(\w+), (.*?)\]", r"\1 \2", text)
+
+
 CONFIG_OPTION = "--config"
 COMMAND_LINE = "the command line"
 
@@ -151,7 +160,11 @@ def parser_for(
     config: whether it has `--config FILE`, and a heading for each class.
     """
     parser = jsonargparse.ArgumentParser(
-        prog=prog, description=description, allow_abbrev=False, exit_on_error=False
+        prog=prog,
+        description=description,
+        allow_abbrev=False,
+        exit_on_error=False,
+        formatter_class=HelpFormatter,
     )
     if config:
         parser.add_argument(
