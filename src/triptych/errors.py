@@ -70,7 +70,15 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return same if same in known else next(iter(get_close_matches(word, known, n=1)), None)
 
 
-def meant(word: str, known: Iterable[str], otherwise: str) -> str:
-    """Return the end of a sentence on an unknown word: `did you mean NAME?`, or `otherwise`."""
-    near = nearest(word, known)
-    return f"did you mean {near}?" if near else otherwise
+def unknown(what: str, word: str, known: Iterable[str], more: str = "") -> UserError:
+    """Return the refusal of a word: `there is no WHAT 'word'; did you mean NAME?`.
+
+    Where no known word is similar, the sentence ends with all of them, and with `more`.
+    """
+    known = list(known)
+    instead = f"expected one of {', '.join(known)}{more}"
+    if near := nearest(word, known):
+        instead = f"did you mean {near}?"
+    elif not known:
+        instead = "none comes with this installation"
+    return UserError(f"there is no {what} {word!r}; {instead}")

@@ -83,8 +83,8 @@ def test_its_help_and_its_limits(cli, refused, toy_checkpoint: Path) -> None:
     refused("new-run", "toy_domain", says=["no command new-run", "image, language, music"])
     assert "in bf16" in cli("evaluate", *named, "--dtype", "bf16").out
     refused("evaluate", "image", *named[1:], says=["is of the domain toy_domain"])
-    refused("train", "toy_domian", says=["unknown domain 'toy_domian'"])
-    refused("train", "json", says=["unknown domain 'json'"])
+    refused("train", "toy_domian", says=["there is no domain 'toy_domian'"])
+    refused("train", "json", says=["there is no domain 'json'"])
 
 
 def test_export_writes_the_card_of_the_domain(cli, tmp_path: Path, toy_checkpoint: Path) -> None:

@@ -18,7 +18,7 @@ from triptych.errors import UserError
 from triptych.tools.report.curves import HEIGHT, WIDTH, chart
 from triptych.tools.report.metrics import key_points, read_metrics, total
 from triptych.tools.report.page import report
-from triptych.tools.report.run import Run, differences, duration, read_run, read_runs
+from triptych.tools.report.run import Run, differences, read_run, read_runs
 from triptych.tools.report.samples import evenly_spaced, read_items, read_table
 
 
@@ -172,7 +172,6 @@ def test_key_points_are_the_first_of_equal_values() -> None:
 def test_a_clock_that_starts_again_is_added_up() -> None:
     assert total([(1, 2.0), (2, 5.0), (3, 1.0), (4, 4.0)]) == 9.0
     assert total([(1, 2.0)]) == 2.0
-    assert (duration(59.6), duration(3661)) == ("1:00 min", "1:01:01 h")
 
 
 def test_evenly_spaced_has_both_ends() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import triptych
 from triptych import domains
 from triptych.domains.base import Domain
-from triptych.errors import TrainingStopped, UserError, meant
+from triptych.errors import TrainingStopped, UserError, unknown
 from triptych.files.progress import ProgressLine, displayed_by, end_line
 from triptych.tools import configs
 
@@ -242,8 +242,7 @@ def _dispatch(arguments: list[str]) -> None:
         print(f"triptych {triptych.__version__}")
         return
     if word not in COMMANDS:
-        instead = meant(word, COMMANDS, f"expected one of {', '.join(COMMANDS)}")
-        raise UserError(f"unknown command {word!r}; {instead}")
+        raise unknown("command", word, COMMANDS)
     command = COMMANDS[word]
     if not command.needs_domain:
         command.run(rest)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from triptych.config.messages import module_exists
-from triptych.errors import UserError, meant
+from triptych.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from triptych.domains.base import Domain
@@ -34,10 +34,8 @@ def find_domain(word: str) -> Domain:
     elif module_exists(f"{word}.domain"):
         package = word
     else:
-        known = names()
-        allowed = f"{', '.join(known)}, or the dotted path of a package with a module `domain`"
-        instead = meant(word, known, f"expected one of {allowed}")
-        raise UserError(f"unknown domain {word!r}; {instead}")
+        more = ", or the dotted path of a package with a module `domain`"
+        raise unknown("domain", word, names(), more)
     domain = getattr(import_module(f"{package}.domain"), "DOMAIN", None)
     if not isinstance(domain, Domain) or domain.name != word:
         raise UserError(

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from triptych.errors import UserError, meant
+from triptych.errors import UserError, unknown
 
 PREFIX = "pretrained:"
 """Begins a name given in place of a checkpoint file; `./pretrained:NAME` is a file of that name."""
@@ -35,11 +35,9 @@ def names() -> list[str]:
 def find(name: str) -> Path:
     """Return the weights file of a model, by `NAME` or `pretrained:NAME`; UserError if unknown."""
     name = name.removeprefix(PREFIX)
-    known = names()
-    if name in known:
-        return FOLDER / f"{name}{WEIGHTS}"
-    there = f"there are {', '.join(known)}" if known else "none comes with this installation"
-    raise UserError(f"there is no pretrained model {name!r}; {meant(name, known, there)}")
+    if name not in (known := names()):
+        raise unknown("pretrained model", name, known)
+    return FOLDER / f"{name}{WEIGHTS}"
 
 
 def weights_in(folder: Path) -> Path:

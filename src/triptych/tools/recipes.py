@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import triptych
-from triptych.errors import UserError, meant
+from triptych.errors import UserError, unknown
 from triptych.files.results import json_bytes, new_folder
 from triptych.tools.carried import carried
 
@@ -35,8 +35,7 @@ def about(name: str) -> str:
 def load(name: str) -> Any:
     """Return the module of a recipe; UserError for an unknown name."""
     if name not in names():
-        instead = meant(name, names(), f"there are {', '.join(names())}")
-        raise UserError(f"there is no recipe {name!r}; {instead}")
+        raise unknown("recipe", name, names())
     return import_module(f"triptych.recipes.{name}")
 
 

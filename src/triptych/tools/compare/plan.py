@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from triptych.config.files import read_settings_file
 from triptych.config.schema import from_plain, to_plain
-from triptych.errors import UserError, meant
+from triptych.errors import UserError, unknown
 from triptych.files.results import json_bytes, why_unwritable, write_atomically
 from triptych.tools import configs
 from triptych.types import Checked, PositiveFloat, PositiveInt, Seed
@@ -132,8 +132,7 @@ def find(name: str) -> Path:
     if Path(name).exists() or Path(name).suffix in configs.SUFFIXES:
         return Path(name)
     if name not in shipped():
-        instead = meant(name, shipped(), f"expected a YAML file, or one of {', '.join(shipped())}")
-        raise UserError(f"there is no file or shipped comparison {name!r}; {instead}")
+        raise unknown("file or shipped comparison", name, shipped())
     return shipped()[name]
 
 

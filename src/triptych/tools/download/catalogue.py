@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from triptych.errors import UserError, meant
+from triptych.errors import unknown
 
 FILE = Path(__file__).with_name("catalogue.yaml")
 
@@ -63,10 +63,9 @@ def read(file: Path = FILE) -> dict[str, DataSet]:
 def find(name: str) -> DataSet:
     """Return the data set of a name; UserError where there is none."""
     known = read()
-    if name in known:
-        return known[name]
-    instead = meant(name, known, "`triptych data list` shows those there are")
-    raise UserError(f"there is no data set {name!r} to fetch; {instead}")
+    if name not in known:
+        raise unknown("data set to fetch", name, known)
+    return known[name]
 
 
 def of_folder(folder: str) -> DataSet | None:

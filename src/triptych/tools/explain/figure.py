@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import triptych
 from triptych.domains.options import OVERWRITE, PluginOptions, argument
-from triptych.errors import UserError, meant
+from triptych.errors import UserError, unknown
 from triptych.files.progress import aligned
 from triptych.files.results import OutputFolder
 from triptych.tools.carried import carried
@@ -195,9 +195,7 @@ def descriptions() -> dict[str, str]:
 def find_figure(name: str) -> LectureFigure:
     """Return the figure of a name; raises UserError for a name that no figure has."""
     if name not in _functions():
-        known = [*_functions(), ALL]
-        instead = meant(name, known, f"expected one of {', '.join(known)}")
-        raise UserError(f"there is no figure {name!r}; {instead}")
+        raise unknown("figure", name, [*_functions(), ALL])
     module = import_module(f"triptych.lectures.{_functions()[name][0]}")
     found: LectureFigure = getattr(module, name.replace("-", "_"))
     return found

@@ -18,8 +18,6 @@ from triptych.pretrained import FOLDER_CARD
 class Format(NamedTuple):
     """Format of an export."""
 
-    module: str
-    """Module that writes it."""
     packages: tuple[str, ...] = ()
     """Packages of the extra `export` that it needs."""
     opens: bool = False
@@ -27,11 +25,12 @@ class Format(NamedTuple):
 
 
 FORMATS = {
-    "safetensors": Format("triptych.tools.export.safetensors", opens=True),
-    "ctranslate2": Format("triptych.tools.export.ctranslate2", ("ctranslate2",)),
-    "onnx": Format("triptych.tools.export.onnx", ("onnx", "onnxruntime", "onnxscript")),
-    "hf": Format("triptych.tools.export.hf", opens=True),
+    "safetensors": Format(opens=True),
+    "ctranslate2": Format(("ctranslate2",)),
+    "onnx": Format(("onnx", "onnxruntime", "onnxscript")),
+    "hf": Format(opens=True),
 }
+"""Formats by the names of the modules that write them."""
 
 FILES = (
     "README.md",
@@ -99,7 +98,7 @@ class Export(PluginOptions):
 
         with new_folder(self.out, files=FILES, overwrite=self.overwrite) as folder:
             original = open_original(self.checkpoint, check_checkpoint(self.checkpoint), texts)
-            written = import_module(form.module).write(original, folder)
+            written = import_module(f"{__name__}.{self.format}").write(original, folder)
             card = render_card(
                 vars(original) | {"parameters": original.parameters, "triptych": original.header},
                 source="FOLDER" if form.opens else "CHECKPOINT",

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from triptych.domains.options import CommandOptions, argument
-from triptych.errors import UserError, meant
+from triptych.errors import UserError, unknown
 from triptych.files.progress import aligned
 
 HEADER = """\
@@ -91,8 +91,7 @@ def blank(page: str) -> str:
     exercises = _module().EXERCISES
     pages = list(dict.fromkeys(each.page for each in exercises.values()))
     if page not in pages:
-        instead = meant(page, pages, f"expected one of {', '.join(pages)}")
-        raise UserError(f"there are no exercises of a page {page!r}; {instead}")
+        raise unknown("page with exercises", page, pages)
     parts = [HEADER.format(page=page)]
     for each in exercises.values():
         if each.page == page:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -78,7 +79,8 @@ class Run:
         if isinstance(last.get("parameters"), int):
             rows["parameters"] = f"{last['parameters']:,}"
         if "time/seconds" in self.curves:
-            rows["time of training"] = duration(total(self.curves["time/seconds"]))
+            seconds = round(total(self.curves["time/seconds"]))
+            rows["time of training"] = str(timedelta(seconds=seconds))
         if "time/tokens_per_s" in self.curves:
             rate = median(value for _, value in self.curves["time/tokens_per_s"])
             rows["tokens per second (median)"] = f"{rate:,.0f}"
@@ -246,10 +248,3 @@ def _read_starts(path: Path, notices: list[str]) -> list[dict[str, Any]]:
             return starts
     notices.append(f"{path.name} is damaged: the versions are not known.")
     return []
-
-
-def duration(seconds: float) -> str:
-    """Return a time as h:mm:ss, or m:ss below an hour."""
-    hours, rest = divmod(round(seconds), 3600)
-    minutes, left = divmod(rest, 60)
-    return f"{hours}:{minutes:02}:{left:02} h" if hours else f"{minutes}:{left:02} min"
