@@ -163,5 +163,5 @@ def test_a_damaged_file_is_told_by_name(tmp_path):
         json.dumps({name: [steps] for name in ("train", "valid", "test")}).encode()
     )
     path.write_bytes(packed[:500] + b"\xff" * 3 + packed[503:])
-    with pytest.raises(UserError, match=r"Jsb16thSeparated\.json\.gz is not the JSB file"):
+    with pytest.raises(UserError, match=r"Jsb16thSeparated\.json\.gz is not a complete gzip file"):
         read_jsb(path, "train")
