@@ -73,7 +73,6 @@ def test_layer_and_head_choose_the_drawing(model: TranslationModel) -> None:
     ("change", "says"),
     [
         ({"text": " \n "}, "no text"),
-        ({"text": "a" * (page.MAX_CHARACTERS + 1)}, f"{page.MAX_CHARACTERS + 1} characters"),
         ({"text": "漢字" * 100}, "tokens"),
         ({"length_penalty": "long"}, "length_penalty must be"),
     ],

@@ -4,7 +4,6 @@ import os
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, MutableMapping
 from importlib.resources import files
 from typing import Any
 
@@ -28,9 +27,6 @@ POLICY = (
 """Content-Security-Policy: the browser asks no other server for anything. gradio's own page needs
 inline and evaluated scripts."""
 
-Message = MutableMapping[str, Any]
-Send = Callable[[Message], Awaitable[None]]
-
 
 class PolicyHeader:
     """ASGI middleware that adds the policy to every answer."""
@@ -38,10 +34,10 @@ class PolicyHeader:
     def __init__(self, app: Any) -> None:
         self.app = app
 
-    async def __call__(self, scope: Any, receive: Any, send: Send) -> None:
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request."""
 
-        async def with_policy(message: Message) -> None:
+        async def with_policy(message: dict[str, Any]) -> None:
             if message["type"] == "http.response.start":
                 own = (b"content-security-policy", POLICY.encode())
                 message["headers"] = [*message["headers"], own]

@@ -44,11 +44,6 @@ def check_model(model: ImageModel, name: str) -> None:
         )
 
 
-def class_names(model: ImageModel) -> list[str]:
-    """Return the names of the classes of a class-conditional model; empty for another one."""
-    return list(model.vocabulary["class_names"]) if model.full_model.n_classes else []
-
-
 def passes_for(model: ImageModel, part: str) -> int:
     """Return the passes of resampling that completion of a part needs to use all given pixels.
 
@@ -80,14 +75,14 @@ def complete(
     levels = model.full_model.levels
     given = render.hide(render.to_bytes(image, levels), filled)
     cells = np.concatenate([given, render.in_colour(render.to_bytes(completed, levels))])
-    return _enlarged(cells, min(len(cells), MAX_COLUMNS))
+    return vote.enlarged(cells, min(len(cells), MAX_COLUMNS))
 
 
 def sample(model: ImageModel, label: int | None, *fields: Any) -> NDArray[np.uint8]:
     """Return sampled images of a class in a grid: RGB [H', W', 3]."""
     sampled = model.sample(**sampling(*fields), label=label)
     cells = render.in_colour(render.to_bytes(sampled, model.full_model.levels))
-    return _enlarged(cells, math.ceil(math.sqrt(len(cells))))
+    return vote.enlarged(cells, math.ceil(math.sqrt(len(cells))))
 
 
 def example(
@@ -114,16 +109,10 @@ def read_drawing(model: ImageModel, drawing: str) -> NDArray[np.uint8]:
     return render.to_levels(pixels, model.full_model.levels)
 
 
-def _enlarged(cells: NDArray[np.uint8], columns: int) -> NDArray[np.uint8]:
-    """Return images [N, H, W, 3] in one, large enough for a page."""
-    grid = render.lay_out(cells, columns)
-    return grid.repeat(2, axis=0).repeat(2, axis=1)
-
-
 def layout(model: ImageModel, key: str) -> None:
     """Add the page of a model, see `triptych.tools.play`."""
     height, width, channels = model.full_model.shape
-    names = class_names(model)
+    names = model.vocabulary["class_names"] if model.full_model.n_classes else []
     canvas = f"{key}-canvas"
     # The script of a button fills the first one; the second one goes to the canvas.
     drawing = gr.Textbox(visible=False)

@@ -9,7 +9,7 @@ from triptych.domains.language.inference import LanguageModel
 from triptych.domains.language.sources import Labelled
 from triptych.domains.language.tasks.labelled import LabelledTask
 from triptych.tools.play.parts import (
-    checked_text,
+    given_text,
     result_table,
     run_button,
     sampling,
@@ -18,8 +18,6 @@ from triptych.tools.play.parts import (
     table,
 )
 
-MAX_CHARACTERS = 2_000
-"""Longest text, in characters."""
 CONTINUE, FILL, LABEL = "Continue", "Fill masks", "Label"
 INFO = {
     CONTINUE: "May be empty.",
@@ -43,9 +41,10 @@ def write(model: LanguageModel, prompt: str, length: Any, *fields: Any) -> list[
     see `sampling`. Raises UserError for a prompt that the model cannot read.
     """
     options = sampling(*fields)
-    prompt = checked_text(prompt, MAX_CHARACTERS, may_be_empty=action(model) == CONTINUE)
     if action(model) == CONTINUE:
-        options["length"] = length
+        options["length"], prompt = length, prompt.strip()
+    else:
+        prompt = given_text(prompt)
     texts = model.sample(prompt=prompt, **options)
     return [[str(number), text] for number, text in enumerate(texts, start=1)]
 
@@ -56,7 +55,7 @@ def label(model: LanguageModel, text: str) -> list[list[str]]:
     text: each of its lines is a text of the example. Raises UserError for another number of texts
     than the model reads.
     """
-    lines = checked_text(text, MAX_CHARACTERS).splitlines()
+    lines = given_text(text).splitlines()
     texts = tuple(line.strip() for line in lines if line.strip())
     (probabilities,) = model.probabilities([Labelled(texts)])
     ranked = sorted(probabilities.items(), key=lambda each: -each[1])

@@ -53,15 +53,10 @@ def stop_work(request: gr.Request) -> None:
         Work.stopped.set()
 
 
-def checked_text(text: str, most: int, *, may_be_empty: bool = False) -> str:
-    """Return a text without white space at its ends; UserError where it is empty or too long.
-
-    most: characters.
-    """
-    if not (text := text.strip()) and not may_be_empty:
+def given_text(text: str) -> str:
+    """Return a text without white space at its ends; UserError where it is empty."""
+    if not (text := text.strip()):
         raise UserError("There is no text yet: type one first.")
-    if len(text) > most:
-        raise UserError(f"The text has {len(text)} characters; expected at most {most}.")
     return text
 
 

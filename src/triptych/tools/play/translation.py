@@ -12,15 +12,13 @@ from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.render import EXAMPLES, draw, sentence_attention
 from triptych.errors import UserError
 from triptych.tools.play.parts import (
-    checked_text,
+    given_text,
     result_image,
     result_table,
     run_button,
     table,
 )
 
-MAX_CHARACTERS = 5_000
-"""Longest text, in characters."""
 MAX_BEAM = 12
 CAPTION = "Translations"
 COLUMNS = ["rank", "translation", "score", "log p in nats"]
@@ -62,8 +60,8 @@ def search(
 
 
 def checked_line(model: TranslationModel, text: str) -> str:
-    """Return the text as one line; UserError where it is empty or longer than the limits."""
-    line = " ".join(checked_text(text, MAX_CHARACTERS).split())
+    """Return the text as one line; UserError where it is empty or too long for the model."""
+    line = " ".join(given_text(text).split())
     most = model.settings.max_length
     if (length := len(model.vocabulary.source.encode(line))) >= most:
         raise UserError(

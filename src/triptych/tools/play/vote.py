@@ -20,8 +20,6 @@ from triptych.types import Progress
 
 ROUNDS = 20
 """Pairs of a vote."""
-SCALE = 2
-"""Pixels of the page for each of a pair's."""
 Z = 1.96
 """Quantile of the normal distribution for an interval of 95 %."""
 
@@ -35,10 +33,6 @@ class Ballot(NamedTuple):
     """Whether the left one of a pair is real."""
     said_left: tuple[bool, ...] = ()
     """Whether the visitor took the left one for real, of the pairs so far."""
-
-    def right(self) -> int:
-        """Return the number of right answers."""
-        return sum(said == real for said, real in zip(self.said_left, self.real_left, strict=False))
 
 
 def begin(
@@ -65,10 +59,15 @@ def begin(
     real_left = generator.random(ROUNDS) < 0.5
     both = [render.in_colour(render.to_bytes(each, images.levels)) for each in (real, drawn)]
     pairs = [
-        render.lay_out(np.stack(pair if left else pair[::-1]), 2)
+        enlarged(np.stack(pair if left else pair[::-1]), 2)
         for *pair, left in zip(*both, real_left, strict=True)
     ]
-    return Ballot([each.repeat(SCALE, 0).repeat(SCALE, 1) for each in pairs], real_left.tolist())
+    return Ballot(pairs, real_left.tolist())
+
+
+def enlarged(cells: NDArray[np.uint8], columns: int) -> NDArray[np.uint8]:
+    """Return images [N, H, W, 3] in one, large enough for a page."""
+    return render.lay_out(cells, columns).repeat(2, axis=0).repeat(2, axis=1)
 
 
 def verdict(ballot: Ballot) -> str:
@@ -77,7 +76,8 @@ def verdict(ballot: Ballot) -> str:
     The interval is Wilson's (1927); the probability is that of as many right answers or more when
     each is a guess.
     """
-    n, k = len(ballot.said_left), ballot.right()
+    n = len(ballot.said_left)
+    k = sum(a == b for a, b in zip(ballot.said_left, ballot.real_left, strict=False))  # right
     if n == 0:
         return f"Which one is real? {ROUNDS} pairs."
     centre, spread = (k + Z**2 / 2) / (n + Z**2), Z * math.sqrt(k * (n - k) / n + Z**2 / 4)
