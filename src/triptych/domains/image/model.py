@@ -110,7 +110,15 @@ class ImageTransformer(nn.Module):
         self.factor = config.super_resolution.factor
         small = None
         if self.factor is not None:
-            encoder = small_image_encoder(config, shape, levels)
+            rows, columns, _ = config.super_resolution.small_shape(shape)
+            parts = replace(transformer, attention=Full(), positions=Axial())
+            parts = replace(parts, n_layers=config.super_resolution.n_layers)
+            encoder = SequenceEncoder(
+                PixelEmbedding(levels, channels, d_model),
+                parts.input_positions(raster((rows, columns))),
+                parts.encoder((rows, columns)),
+                parts.dropout,
+            )
             small = SmallImage(encoder, self.order, self.factor, d_model)
         above = PixelsAbove(self.order, channels, levels, d_model) if config.pixels_above else None
         self.core = DecoderOnly(
@@ -272,28 +280,6 @@ class ImageSettings(PictureSettings):
 
     model: ModelConfig
     network = ImageTransformer
-
-
-def small_image_encoder(
-    config: ModelConfig, shape: tuple[int, int, int], levels: int
-) -> SequenceEncoder:
-    """Make the encoder of the pixels of a small image [B, h w, C].
-
-    shape: of the large image. Raises ValueError as `SuperResolution.small_shape`.
-    """
-    height, width, channels = config.super_resolution.small_shape(shape)
-    own = replace(
-        config.transformer,
-        n_layers=config.super_resolution.n_layers,
-        attention=Full(),
-        positions=Axial(),
-    )
-    return SequenceEncoder(
-        PixelEmbedding(levels, channels, own.d_model),
-        own.input_positions(raster((height, width))),
-        own.encoder((height, width)),
-        own.dropout,
-    )
 
 
 def average_down(pixels: Tensor, factor: int) -> Tensor:
