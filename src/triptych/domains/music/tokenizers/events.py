@@ -22,7 +22,6 @@ from functools import partial
 from typing import ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from triptych.domains.music.midi import MAX_SECONDS
@@ -40,7 +39,6 @@ from triptych.domains.music.notes import (
 from triptych.domains.music.tokenizers import key_events
 from triptych.domains.music.tokenizers.base import (
     MELODY_REST,
-    FillTask,
     MelodicTokenizer,
     Prompt,
 )
@@ -81,6 +79,9 @@ class EventTokenizer(MelodicTokenizer):
     melody_step = STEPS_PER_MELODY_STEP
     seconds_per_melody_step = STEPS_PER_MELODY_STEP / STEPS_PER_SECOND
     by_seconds = True
+
+    filled = key_events.filled
+    fill_example = key_events.example
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -182,10 +183,3 @@ class EventTokenizer(MelodicTokenizer):
         self, batch: int, *, seconds: float | None, n_prompt: int, start: int = 0
     ) -> EventGrammar:
         return EventGrammar(batch, self.vocabulary_size, seconds=seconds, n_prompt=n_prompt)
-
-    def filled(self, task: FillTask, names: list[str]) -> tuple[NDArray[np.bool_], Score]:
-        cells, notes = key_events.filled(task, names, self.vocabulary_size)
-        return cells, self.score_of(settle(notes))
-
-    def fill_example(self, ids: Ids, generator: torch.Generator) -> Ids:
-        return key_events.example(ids, generator)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from triptych.domains.music.notes import (
     STEPS_PER_SECOND,
     Ids,
     Notes,
+    Score,
     latest,
     performance,
     settle,
@@ -30,6 +32,9 @@ from triptych.domains.music.notes import (
 from triptych.domains.music.tokenizers.base import FillPart, FillTask
 from triptych.domains.music.tokenizers.rules import Grammar
 from triptych.errors import UserError
+
+if TYPE_CHECKING:
+    from triptych.domains.music.tokenizers.events import EventTokenizer
 
 N_SHIFTS = 100
 N_VELOCITIES = 32
@@ -188,7 +193,7 @@ class EventGrammar(Grammar):
         state["struck"] = state["struck"] & ~is_past
 
 
-def example(ids: Ids, generator: torch.Generator) -> Ids:
+def example(tokenizer: EventTokenizer, ids: Ids, generator: torch.Generator) -> Ids:
     """Return a crop of a piece with a part of it written as one that is made anew.
 
     A crop of less than four times the shortest part comes back as it is.
@@ -232,11 +237,10 @@ def written(
     return np.concatenate([[FILL], wait, after[:n_after], tail, [PAST], before]), answer
 
 
-def filled(task: FillTask, names: list[str], size: int) -> tuple[NDArray[np.bool_], Notes]:
-    """Return what is made anew as `MusicTokenizer.filled`; all parts of a bar are one piano.
-
-    size: of the vocabulary.
-    """
+def filled(
+    tokenizer: EventTokenizer, task: FillTask, names: list[str]
+) -> tuple[NDArray[np.bool_], Score]:
+    """See `MusicTokenizer.filled`; all parts of a bar are one piano."""
     score, keep, fill, sample, window = task
     lines = score.bars()
     cells = chosen_cells(lines, names, keep, fill, score.name)
@@ -251,9 +255,9 @@ def filled(task: FillTask, names: list[str], size: int) -> tuple[NDArray[np.bool
         _, answer = written(notes, start, stop, window)
         room = max(window - 2 * len(answer), window // 2) + len(answer)
         prompt, _ = written(notes, start, stop, room)
-        grammar = partial(
-            EventGrammar, 1, size, seconds=(stop - start) / STEPS_PER_SECOND, is_exact=True
-        )
+        seconds = (stop - start) / STEPS_PER_SECOND
+        size = tokenizer.vocabulary_size
+        grammar = partial(EventGrammar, 1, size, seconds=seconds, is_exact=True)
         events = KeyEvents.of(notes)
         first, last = np.searchsorted(events.step, [start, stop]).tolist()
         plain, before = events[first:last].ids(start=start), events[:first].ids(until=start)
@@ -264,7 +268,7 @@ def filled(task: FillTask, names: list[str], size: int) -> tuple[NDArray[np.bool
         onset = to_steps(notes.onset)
         others = notes[(onset < start) | (onset >= stop)]
         notes, made = settle(joined(others, fresh)), joined(made, fresh)
-    return cells, made
+    return cells, tokenizer.score_of(settle(made))
 
 
 def _parts(at: Ids, is_new: list[bool]) -> list[tuple[int, int]]:

@@ -46,7 +46,6 @@ from triptych.domains.music.tokenizers.remi_bars import (
     written,
 )
 from triptych.domains.music.tokenizers.remi_grammar import (
-    DEFAULT_TEMPO,
     FINE_QUARTERS,
     HALVES,
     KEYS,
@@ -159,9 +158,9 @@ class RemiTokenizer(MusicTokenizer):
         """What each id says."""
         quarter = [60 / text if kind == Kind.Tempo else 0.0 for kind, text, _ in self._words]
         kind, _, number = zip(*self._words, strict=True)
-        return Meaning(
-            np.array(kind), np.array(number), np.array(quarter), self.positions_per_quarter
-        )
+        is_drum = [program == DRUMS for program in self.ensemble.programs]
+        columns = np.array(kind), np.array(number), np.array(quarter)
+        return Meaning(*columns, self.positions_per_quarter, is_drum)
 
     @cached_property
     def id_of(self) -> dict[str, int]:
@@ -254,33 +253,21 @@ class RemiTokenizer(MusicTokenizer):
         return np.where(of_note, self.id_pitches[ids[note]], -1)
 
     def seconds(self, ids: Ids) -> NDArray[np.float64]:
-        meaning, kinds = self.meaning, self.meaning.kind[ids]
-
-        def in_force(values: NDArray[Any], kind: int, default: float) -> Any:
-            at = latest(kinds == kind)
-            return np.where(at >= 0, values[ids[at]], default)
-
-        bars = np.flatnonzero(kinds == Kind.Bar)
-        lengths = in_force(meaning.number, Kind.TimeSig, 4 * self.positions_per_quarter)
+        numbers, kinds = self.meaning.number[ids], self.meaning.kind[ids]
+        bars, meter = np.flatnonzero(kinds == Kind.Bar), latest(kinds == Kind.TimeSig)
+        lengths = np.where(meter >= 0, numbers[meter], 4 * self.positions_per_quarter)
         # A bar is as long as the time signature in force before the next bar says.
         starts = np.concatenate([[0, 0], np.cumsum(lengths[bars[1:] - 1])])[: len(bars) + 1]
         start = starts[np.cumsum(kinds == Kind.Bar)]  # of the bar of each token, in positions
         position, bar = latest(kinds == Kind.Position), latest(kinds == Kind.Bar)
-        here = start + np.where(position > bar, meaning.number[ids[position]], 0)
-        speed = in_force(meaning.quarter, Kind.Tempo, 60 / DEFAULT_TEMPO)
-        before = np.concatenate([[60 / DEFAULT_TEMPO], speed])[: len(ids)]
-        moved = np.diff(here, prepend=0) / self.positions_per_quarter  # quarters
-        seconds: NDArray[np.float64] = np.cumsum(moved * before)
-        return seconds
+        here = start + np.where(position > bar, numbers[position], 0)
+        return self.to_score(ids).seconds(here * TICKS_PER_POSITION)
 
     def grammar(
         self, batch: int, *, seconds: float | None, n_prompt: int, start: int = 0
     ) -> RemiGrammar:
         start //= TICKS_PER_POSITION
-        is_drum = [program == DRUMS for program in self.ensemble.programs]
-        return RemiGrammar(
-            self.meaning, is_drum, batch, seconds=seconds, n_prompt=n_prompt, start=start
-        )
+        return RemiGrammar(self.meaning, batch, seconds=seconds, n_prompt=n_prompt, start=start)
 
     def rules(self, options: ConstraintOptions) -> list[LogitsConstraint]:
         if options.instruments is None:

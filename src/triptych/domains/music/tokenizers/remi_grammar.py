@@ -55,6 +55,8 @@ class Meaning:
     """Length of a quarter at the tempo, in seconds; 0 for other kinds."""
     per_quarter: int
     """Positions in a quarter."""
+    is_drum: Sequence[bool]
+    """Whether each instrument is the drums."""
 
 
 class RemiGrammar(Grammar):
@@ -64,10 +66,9 @@ class RemiGrammar(Grammar):
     then by pitch. A piece begins with a tempo, and no tempo is repeated. Drums have drum pitches.
     Notes of one pitch may overlap: `RemiTokenizer.to_score` cuts the first.
 
-    meaning: of the ids. is_drum: whether each instrument is the drums. seconds: of new music after
-    which only END may come. start: where new music begins, in positions; no new note is before it.
-    A prompt's time signature, key and tempo go on; END comes only after the seconds then, and no
-    new bar is empty before.
+    meaning: of the ids. seconds: of new music after which only END may come. start: where new music
+    begins, in positions; no new note is before it. A prompt's time signature, key and tempo go on;
+    END comes only after the seconds then, and no new bar is empty before.
     """
 
     START = len(Kind)
@@ -108,7 +109,6 @@ class RemiGrammar(Grammar):
     def __init__(
         self,
         meaning: Meaning,
-        is_drum: Sequence[bool],
         batch: int,
         *,
         seconds: float | None = None,
@@ -129,7 +129,7 @@ class RemiGrammar(Grammar):
             "number": torch.tensor(meaning.number),
             "quarter": torch.tensor(meaning.quarter),
             "follows": torch.tensor(follows[:, meaning.kind]),  # [K + 1, V]
-            "is_drum": torch.tensor(list(is_drum)),
+            "is_drum": torch.tensor(meaning.is_drum),
         }
         self.state = {
             name: torch.full((batch,), value, dtype=torch.float64 if name in REAL else torch.int64)
