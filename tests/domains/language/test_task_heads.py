@@ -12,7 +12,7 @@ from dataclass_rules import changeable_dataclasses, names_of_many_defaults, posi
 from triptych.core.models.encoder_only import SequenceTaskModel
 from triptych.domains.language.metrics import simple_accuracies, words_of
 from triptych.domains.language.model import CLS, SEP, ModelConfig, Vocabulary
-from triptych.domains.language.sources import Labelled, TabSeparated, filled
+from triptych.domains.language.sources import Labelled, TabSeparated
 from triptych.domains.language.tasks.labelled import (
     Classification,
     Entailment,
@@ -24,7 +24,6 @@ from triptych.domains.language.tasks.labelled import (
 )
 from triptych.domains.language.tasks.masked import MaskedTokens
 from triptych.errors import UserError
-from triptych.text.tables import Row
 from triptych.text.tokenizer import PAD
 from triptych.training.engine.evaluate import sum_scores
 from triptych.training.engine.objective import ObjectiveConfig
@@ -299,8 +298,6 @@ def test_values_of_this_package_cannot_be_changed() -> None:
     assert found == {"count", "directory"}
 
 
-@pytest.mark.parametrize(("least", "wanted"), [(1, "expected a text or"), (2, "text and a label")])
-def test_an_empty_cell_is_refused_with_what_a_line_needs(least: int, wanted: str) -> None:
-    assert filled(Row(["a cat", "a dog"], "x.tsv, line 7"), least=least) == ["a cat", "a dog"]
-    with pytest.raises(UserError, match=rf"x\.tsv, line 7 has 2 .*cell 1 is empty.*{wanted}"):
-        filled(Row(["", "a dog"], "x.tsv, line 7"), least=least)
+def test_a_table_without_a_label_is_refused_with_what_a_row_needs(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"x\.tsv, line 1 has one cell; expected a text and"):
+        write(tmp_path, "x.tsv", "a cat", "a dog").items("train")

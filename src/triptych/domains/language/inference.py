@@ -1,6 +1,6 @@
 """Trained model of text in use: evaluate and sample. Needs no Lightning."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -18,7 +18,7 @@ from triptych.domains.language.domain import (
 )
 from triptych.domains.language.metrics import simple_accuracies
 from triptych.domains.language.model import SEP, SPECIALS, LanguageSettings, Vocabulary
-from triptych.domains.language.sources import Labelled, filled, in_memory
+from triptych.domains.language.sources import Labelled, in_memory
 from triptych.domains.language.tasks.labelled import LabelledTask
 from triptych.domains.language.tasks.span import SpanAnswer
 from triptych.domains.options import DynamicScoreRequest, counted
@@ -138,10 +138,15 @@ class LanguageModel(TrainedModel):
 
         Raises UserError as `probabilities`.
         """
-        rows = (row_of(line, f"line {number}") for number, line in enumerate(lines, start=1))
-        shares = self.probabilities(
-            Labelled(tuple(filled(row, least=1)), where=row.where) for row in rows
-        )
+
+        def examples() -> Iterator[Labelled]:
+            for number, line in enumerate(lines, start=1):
+                cells, where = row_of(line, f"line {number}")
+                if not all(cells):
+                    raise UserError(f"{where} has an empty text; expected a text, or several")
+                yield Labelled(tuple(cells), where=where)
+
+        shares = self.probabilities(examples())
         return [max(row.items(), key=lambda each: each[1]) for row in shares]
 
     def probabilities(self, examples: Iterable[Labelled]) -> list[dict[str, float]]:

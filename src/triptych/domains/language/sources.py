@@ -9,7 +9,7 @@ from triptych.errors import UserError
 from triptych.files.lines import read_lines
 from triptych.text import files
 from triptych.text.files import TextFilesOfSplits
-from triptych.text.tables import Row, read_columns
+from triptych.text.tables import read_columns
 
 Document: TypeAlias = list[str]
 """Sentences of a document in order; none of them is empty."""
@@ -117,17 +117,7 @@ class TabSeparated(TextFilesOfSplits[Labelled], LabelledSource):
             path = self.path(name)
             rows = read_columns(path, self.columns, header=self.header, filled=True)
             for row in rows:
-                *texts, label = filled(row, least=2)
+                *texts, label = row.cells
+                if not texts:
+                    raise UserError(f"{row.where} has one cell; expected a text and a label")
                 yield Labelled(tuple(texts), label, row.where)
-
-
-def filled(row: Row, *, least: int) -> list[str]:
-    """Return the cells of a row; UserError for too few or an empty one."""
-    if len(row.cells) < least or not all(row.cells):
-        empty = "" if all(row.cells) else f", cell {row.cells.index('') + 1} is empty"
-        wanted = "a text and a label" if least > 1 else "a text"
-        raise UserError(
-            f"{row.where} has {len(row.cells)} tab-separated cells{empty}; expected {wanted} or "
-            "more, none of them empty"
-        )
-    return row.cells
