@@ -103,6 +103,14 @@ def test_an_answer_ends_where_its_neighbours_begin(tmp_path: Path, words: Vocabu
     assert texts_of(words, examples) == ["one fish"]
 
 
+def test_cut_questions_are_counted(
+    tmp_path: Path, words: Vocabulary, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [*ROWS, ("Who " + "sees a cat " * 9 + "?", *ROWS[0][1:])]
+    SpanAnswer().encode(source(tmp_path, rows), "train", words, 40)
+    assert "1 of 4 questions" in caplog.text
+
+
 def test_answers_that_are_not_in_their_document_are_counted_and_named_once(
     tmp_path: Path, words: Vocabulary, caplog: pytest.LogCaptureFixture
 ) -> None:

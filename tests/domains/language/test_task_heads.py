@@ -209,6 +209,15 @@ def test_the_longer_text_of_a_pair_is_cut() -> None:
     assert join_texts([short], 12, with_cls=True) == [CLS, 40, 41, SEP]
 
 
+def test_cut_texts_are_counted(vocabulary: Vocabulary, caplog: pytest.LogCaptureFixture) -> None:
+    words = Vocabulary(vocabulary.tokenizer, ("x", "y"))
+    text = "a b c"
+    n_tokens = len(vocabulary.tokenizer.encode(text))
+    examples = [Labelled((text,), "x"), Labelled((text * 3,), "y")]
+    Classification().encode_examples(examples, words, n_tokens + 2)
+    assert "1 of 2 texts" in caplog.text
+
+
 def write(folder: Path, name: str, *lines: str) -> TabSeparated:
     (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return TabSeparated(directory=str(folder), files={"train": [name]})

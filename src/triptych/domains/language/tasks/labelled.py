@@ -30,6 +30,7 @@ from triptych.domains.language.model import (
 )
 from triptych.domains.language.sources import Labelled, LabelledSource, Source
 from triptych.errors import UserError
+from triptych.files.folders import warn_once
 from triptych.text.batches import Examples, evaluation_batches
 from triptych.text.tokenizer import PAD
 from triptych.training.engine.devices import device_of, scoring, to_device
@@ -85,7 +86,7 @@ def join_texts(texts: Sequence[Sequence[int]], most: int, *, with_cls: bool) -> 
     The longer text loses its last tokens first, as in the published code of BERT. texts: one or
     two. with_cls: whether the row begins with [CLS].
     """
-    room = most - 1 - len(texts)
+    room = _room(texts, most)
     lengths = [len(text) for text in texts]
     while sum(lengths) > room:
         lengths[int(np.argmax(lengths))] -= 1
@@ -93,6 +94,11 @@ def join_texts(texts: Sequence[Sequence[int]], most: int, *, with_cls: bool) -> 
     for text, length in zip(texts, lengths, strict=True):
         row += [*text[:length], SEP]
     return row
+
+
+def _room(texts: Sequence[Sequence[int]], most: int) -> int:
+    """Return how many tokens of texts a row of `most` tokens holds, beside [CLS] and [SEP]."""
+    return most - 1 - len(texts)
 
 
 @dataclass(frozen=True)
@@ -208,11 +214,13 @@ class LabelledTask(Task):
                 )
         flat = [text for of_example in rows for row in of_example for text in row]
         ids = iter(vocabulary.tokenizer.encode_batch(flat))
-        tokens = (
-            join_texts([next(ids) for _ in row], max_length, with_cls=self.base == "encoder")
-            for of_example in rows
-            for row in of_example
-        )
+        parts = [[next(ids) for _ in row] for of_example in rows for row in of_example]
+        if cut := sum(sum(map(len, row)) > _room(row, max_length) for row in parts):
+            warn_once(
+                f"{cut:,} of {len(parts):,} texts or pairs of texts have more than {max_length} "
+                "tokens (data.max_length); the longer text of each loses its last tokens"
+            )
+        tokens = (join_texts(row, max_length, with_cls=self.base == "encoder") for row in parts)
         labels = np.array([number[example.label] for example in examples], dtype=np.int64)
         return LabelledExamples(Ragged.of(tokens, np.int32), labels, len(rows[0]))
 

@@ -130,6 +130,12 @@ class SpanAnswer(Task):
                     "of its first character"
                 )
         questions = vocabulary.tokenizer.encode_batch([example.texts[0] for example in examples])
+        if cut := sum(len(question) > _most_asked(max_length) for question in questions):
+            warn_once(
+                f"{cut:,} of {len(questions):,} questions of the {split} split have more than "
+                f"{_most_asked(max_length)} tokens, half of data.max_length; their last tokens are "
+                "cut"
+            )
         documents = list(dict.fromkeys(example.texts[1] for example in examples))
         known = dict(zip(documents, vocabulary.tokenizer.located(documents), strict=True))
         rows, spans, counts, lost = [], [], [], []
@@ -235,6 +241,11 @@ def tokens_of(example: Labelled, places: Sequence[tuple[int, int]]) -> tuple[int
     return (inside[0], inside[-1]) if start >= 0 and inside else None
 
 
+def _most_asked(most: int) -> int:
+    """Return the most tokens of a question in a row of `most` tokens."""
+    return most // 2 - 2
+
+
 def windows_of(
     question: Sequence[int], document: Sequence[int], most: int
 ) -> list[tuple[int, list[int]]]:
@@ -242,7 +253,7 @@ def windows_of(
 
     A question longer than half a row is cut. Windows share their half with the next one.
     """
-    asked = [CLS, *question[: most // 2 - 2], SEP]
+    asked = [CLS, *question[: _most_asked(most)], SEP]
     room = most - len(asked) - 1
     step = max(1, room // 2)
     starts = range(0, max(1, len(document) - room + step), step)
