@@ -15,7 +15,13 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, NamedTuple
 from zipfile import BadZipFile, ZipFile
 
-from triptych.domains.music.midi import MUSIC_SUFFIXES, left_out_of, parse_midi, read_content
+from triptych.domains.music.midi import (
+    MAX_BYTES,
+    MUSIC_SUFFIXES,
+    left_out_of,
+    parse_midi,
+    read_content,
+)
 from triptych.domains.music.sources.base import LOG, SPLITS, Piece, PieceSource
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.errors import UserError
@@ -48,46 +54,57 @@ def stored_files(root: Path, suffixes: tuple[str, ...]) -> Iterator[list[StoredF
 
     What archives hold is unpacked until the block ends. Raises UserError for a damaged archive.
     """
-
-    def found(folder: Path, *endings: str) -> list[StoredFile]:
-        paths = ((path.relative_to(folder).as_posix(), path) for path in visible_files(folder))
-        # By name, since the order of file systems differs.
-        return sorted(StoredFile(*one) for one in paths if one[0].lower().endswith(endings))
-
-    given = [StoredFile(root.name, root)]
+    paths = [(root.name, root)]
     if root.is_dir():
-        given = found(root, *suffixes, *ARCHIVE_SUFFIXES)
+        # By name, since the order of file systems differs.
+        paths = sorted(
+            (path.relative_to(root).as_posix(), path)
+            for path in visible_files(root)
+            if path.name.lower().endswith((*suffixes, *ARCHIVE_SUFFIXES))
+        )
     files = []
     with TemporaryDirectory(prefix="triptych-") as folder:
-        for number, file in enumerate(given):
-            if file.name.lower().endswith(suffixes):
-                files.append(file)
+        for name, path in paths:
+            if path.name.lower().endswith(suffixes):
+                files.append(StoredFile(name, path))
                 continue
-            unpacked = Path(folder, str(number))
+            members: list[StoredFile] = []
             try:
-                _unpack(file.path, unpacked, suffixes)
+                for member, content in _members(path, suffixes):
+                    place = len(files) + len(members)
+                    unpacked = Path(folder, f"{place}{PurePosixPath(member).suffix}")
+                    unpacked.write_bytes(content)
+                    members.append(StoredFile(member, unpacked))
             except ARCHIVE_ERRORS as error:
                 raise UserError(
-                    f"{file.path} is not a file or archive that can be read: {error}"
+                    f"{path} is not a file or archive that can be read: {error}"
                 ) from error
-            files += found(unpacked, *suffixes)
+            files += sorted(members)
         yield files
 
 
-def _unpack(path: Path, folder: Path, suffixes: tuple[str, ...]) -> None:
-    """Unpack the files of an archive with these suffixes; links could point outside of it."""
+def _members(path: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of the files in an archive, as `read_content` cuts them.
+
+    Links could point outside of the archive, and hidden files are no music.
+    """
+
+    def is_wanted(name: str) -> bool:
+        hidden = any(part.startswith((".", "__MACOSX")) for part in PurePosixPath(name).parts)
+        return name.lower().endswith(suffixes) and not hidden
+
     if path.name.lower().endswith(".zip"):
         with ZipFile(path) as zipped:
-            names = (name for name in zipped.namelist() if name.lower().endswith(suffixes))
-            zipped.extractall(folder, names)
+            for info in zipped.infolist():
+                if is_wanted(info.filename) and not info.is_dir():
+                    with zipped.open(info) as file:
+                        yield info.filename, file.read(MAX_BYTES + 1)
         return
-
-    def wanted(member: tarfile.TarInfo, to: str) -> tarfile.TarInfo | None:
-        is_wanted = member.isfile() and member.name.lower().endswith(suffixes)
-        return tarfile.data_filter(member, to) if is_wanted else None
-
     with tarfile.open(path) as archive:
-        archive.extractall(folder, filter=wanted)
+        for member in archive:
+            if is_wanted(member.name) and member.isfile():
+                packed = archive.extractfile(member)
+                yield member.name, packed.read(MAX_BYTES + 1) if packed else b""
 
 
 @dataclass(frozen=True)
