@@ -7,6 +7,7 @@ import torch
 
 from triptych.core import positions as orders
 from triptych.core.attention.backends import dispatch
+from triptych.core.attention.full import Full
 from triptych.core.attention.local2d import Local2D, Local2DPattern
 from triptych.core.attention.mask import Windows
 
@@ -91,3 +92,20 @@ def test_windows_serve_where_they_halve_the_pairs() -> None:
     assert not pay(16, 16, 3)
     assert pay(24, 24, 3)
     assert pay(28, 28)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_short_sequences_in_bfloat16_have_gradients_of_float32(causal: bool) -> None:
+    """The kernel's own bfloat16 gradient of a short sequence is slow on a CPU, and rounds more."""
+    pattern = Full().mask_pattern((13,), causal=causal)
+    upstream = torch.randn(3, 2, 13, 16, dtype=torch.bfloat16)
+    inputs = torch.randn(3, 3, 2, 13, 16, dtype=torch.bfloat16)
+    real = torch.arange(13) < torch.tensor([[13], [5], [9]])
+    gradients = []
+    for dtype in (torch.float32, torch.bfloat16):
+        qkv = inputs.to(dtype).requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+            y = dispatch.attend(pattern, None, *qkv, real=real)
+        assert y.dtype == dtype
+        gradients += torch.autograd.grad(y, qkv, upstream.to(dtype))
+    assert torch.equal(gradients[1], gradients[0].bfloat16())

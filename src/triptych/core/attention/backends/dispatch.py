@@ -86,11 +86,25 @@ def attend_by_sdpa(
         if causal:  # SDPA takes either a mask or the causal flag
             not_after = mask.new_ones(q.shape[2], k.shape[2]).tril()  # [Q, K]
             mask, causal = mask & not_after, False  # [B, 1, Q, K]
-    y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, dropout_p=dropout)
+    y = _sdpa(q, k, v, mask, dropout, causal=causal)
     if q.is_cuda and mask is not None and torch.backends.cuda.cudnn_sdp_enabled():
         # cuDNN's kernel gives other values than zeros to a query without a visible key.
         y = y.masked_fill(~mask.any(-1, keepdim=True), 0.0)
     return y
+
+
+def _sdpa(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, *, causal: bool = False
+) -> Tensor:
+    """SDPA in the type of q; float32 inside where that is faster."""
+    short = q.shape[2] < 256 and q.dtype == torch.bfloat16 and q.requires_grad
+    if short and q.device.type == "cpu":
+        # The gradient of the CPU's kernel in bfloat16 is slow for short sequences.
+        with torch.autocast("cpu", enabled=False):
+            q32, k32, v32 = q.float(), k.float(), v.float()
+            y = F.scaled_dot_product_attention(q32, k32, v32, mask, dropout, causal)
+        return y.to(q.dtype)
+    return F.scaled_dot_product_attention(q, k, v, mask, dropout, causal)
 
 
 def attend_in_windows(
@@ -121,9 +135,7 @@ def attend_in_windows(
     mask = windows.mask.unsqueeze(1).repeat(batch, 1, 1, 1)  # [B N, 1, Q, K]
     if real is not None:
         mask = mask & real.index_select(1, key).view(batch * n, 1, 1, -1)
-    y = F.scaled_dot_product_attention(
-        cut(q, query), cut(k, key), cut(v, key), mask, dropout
-    )  # [B N, H, Q, E]
+    y = _sdpa(cut(q, query), cut(k, key), cut(v, key), mask, dropout)  # [B N, H, Q, E]
     cells = y.transpose(1, 2).reshape(batch, -1, heads, width)  # [B, N Q, H, E]
     return cells.index_select(1, windows.cell[:length]).transpose(1, 2)  # [B, H, L, E]
 
