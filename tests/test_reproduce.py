@@ -205,6 +205,21 @@ def test_max_minutes_stops_the_training_and_its_checkpoint_is_scored(
     assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
 
 
+def test_minutes_that_end_before_the_training_end_the_call(
+    rows: Path, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def main(words: list[str]) -> int:
+        try:
+            time.sleep(20)
+        except SystemExit as stop:
+            return int(stop.code or 0)
+        return 0
+
+    monkeypatch.setattr(cli, "main", main)
+    assert call(monkeypatch, "tiny", "--out", out, "--rows", rows, "--max-minutes", 0.003) == 1
+    assert "before the training began" in capsys.readouterr().err
+
+
 def test_a_run_that_never_saved_begins_anew_and_its_exit_code_is_returned(
     rows: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

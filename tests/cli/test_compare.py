@@ -137,6 +137,10 @@ def test_differences_are_paired_by_seed(mode: str) -> None:
     assert second.error == pytest.approx((7 / 3) ** 0.5)
     assert (second.difference, second.difference_error) == (2.0, pytest.approx(3**-0.5))
     assert second.p == pytest.approx(1 - 12**0.5 / 14**0.5)
+    fewer = summarise(
+        outcomes(mode, a={0: 1.0}, b={0: 2.0, 1: 7.0}), dict.fromkeys("ab", Cost(1, 1.0)), {}
+    )
+    assert [row.common_seeds for row in (second, fewer[1])] == [3, 1]
 
 
 def test_a_single_pair_and_equal_differences_have_their_limits() -> None:

@@ -31,12 +31,16 @@ class Row(NamedTuple):
     """Standard error of the mean."""
     difference: float | None = None
     """Mean difference from the first variant, over the seeds of both."""
+    common_seeds: int = 0
+    """Seeds of the difference."""
     difference_error: float | None = None
     p: float | None = None
     """Of a two-sided paired t-test of the difference over the seeds."""
 
     def cells(self) -> list[str]:
         """Return the row as text; cells without a value are empty."""
+        fewer = 0 < self.common_seeds < self.seeds
+        of_fewer = f" (seeds: {self.common_seeds})" if fewer else ""
         return [
             self.variant,
             f"{self.parameters:,}",
@@ -44,7 +48,7 @@ class Row(NamedTuple):
             "" if self.flops is None else f"{self.flops / 1e12:.3g}",
             str(self.seeds),
             _with_error(self.mean, self.error, ""),
-            _with_error(self.difference, self.difference_error, "+"),
+            _with_error(self.difference, self.difference_error, "+") + of_fewer,
             "" if self.p is None else "< 0.001" if self.p < 0.001 else f"{self.p:.3f}",
         ]
 
@@ -94,7 +98,9 @@ def summarise(
         if rows:
             pairs = [scores[seed] - first[seed] for seed in scores.keys() & first.keys()]
             difference, error = mean_and_error(pairs)
-            row = row._replace(difference=difference, difference_error=error)
+            row = row._replace(
+                difference=difference, common_seeds=len(pairs), difference_error=error
+            )
             if difference is not None and error is not None:
                 t = difference / error if error else math.inf * difference if difference else 0.0
                 row = row._replace(p=p_value(t, len(pairs) - 1))
