@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from pretty import midi_bytes
 
+from triptych.domains.music.frame import cut, transpose
 from triptych.domains.music.midi import parse_midi, read_midi
 from triptych.domains.music.musicxml import parse_musicxml
 from triptych.domains.music.musicxml_writing import musicxml_bytes
@@ -308,6 +309,31 @@ def test_the_frame_of_a_score_comes_back():
         "D", "F1", "B-1"
     ]  # fmt: skip
     assert root.find(".//accidental") is None  # all of them are notes of the key
+
+
+@pytest.mark.parametrize(
+    "title",
+    ["<work><work-title>Lied </work-title></work>", "<movement-title>Lied</movement-title>"],
+)
+def test_a_title_and_creators_come_back(title):
+    creators = "".join(
+        f"<creator{kind}>{name}</creator>"
+        for kind, name in ((' type="lyricist"', "Heine"), ("", "R. &amp; C. Schumann"), ("", " "))
+    )
+    about = f"{title}<identification>{creators}</identification><part-list>"
+    score = parse_musicxml(
+        document(attributes() + note()).replace("<part-list>", about).encode(), name="a"
+    )
+    expected = [("title", "Lied"), ("lyricist", "Heine"), ("composer", "R. & C. Schumann")]
+    assert score.credits == expected
+    content = musicxml_bytes(transpose(cut(score, score.last_tick), 2))
+    assert parse_musicxml(content, name="a").credits == expected
+    assert [child.tag for child in ElementTree.fromstring(content)] == [
+        "work",
+        "identification",
+        "part-list",
+        "part",
+    ]
 
 
 def test_a_pickup_is_measure_0_and_an_accidental_holds_for_its_measure():

@@ -89,7 +89,17 @@ def parse_musicxml(content: bytes, *, name: str) -> Score:
         [(_ticks(time), *key) for time, key in keys],
         sorted((_ticks(time), symbol) for time, symbol in score.chords.items()),
         score.left_out,
+        credits=_credits(root),
     )
+
+
+def _credits(root: Element) -> list[tuple[str, str]]:
+    """Return the title of a score, if it has one, and its creators, such as the composer."""
+    title = root.findtext("work/work-title") or root.findtext("movement-title")
+    creators = root.iterfind("identification/creator")
+    named = [(creator.get("type", "composer"), creator.text) for creator in creators]
+    told = ((kind, (text or "").strip()) for kind, text in (("title", title), *named))
+    return [(kind, text) for kind, text in told if text]
 
 
 def _document(content: bytes) -> bytes:

@@ -82,7 +82,16 @@ def musicxml_bytes(score: Score) -> bytes:
         is_wide = programs <= KEYBOARDS and low < OUTER[0] and high > OUTER[1]
         staves = two_staves(chords) if is_wide else [chords]
         parts.append(_part(number, bars, staves, DRUMS in programs, keys, {} if number else said))
-    root = _element("score-partwise", _element("part-list", *listed), *parts, version="4.0")
+    title = next((text for kind, text in score.credits if kind == "title"), None)
+    creators = [
+        _element("creator", text, type=kind) for kind, text in score.credits if kind != "title"
+    ]
+    about = [
+        _element("work", {"work-title": title}) if title else None,
+        _element("identification", *creators) if creators else None,
+    ]
+    content = [*about, _element("part-list", *listed), *parts]
+    root = _element("score-partwise", *content, version="4.0")
     indent(root, " ")
     document: bytes = tostring(root, encoding="utf-8")
     return HEADER + document

@@ -131,6 +131,8 @@ class Score:
     """About each place of the file that is left out: damage, and grace notes."""
     lyrics: Sequence[tuple[int, str]] = ()
     """(tick, text) of all lyrics, by tick."""
+    credits: Sequence[tuple[str, str]] = ()
+    """What a MusicXML file says of the piece: its `title`, and its creators by their role."""
 
     def seconds(self, ticks: Sequence[int] | Ids) -> NDArray[np.float64]:
         """Convert ticks to seconds by the tempo map."""
