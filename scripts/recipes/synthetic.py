@@ -172,10 +172,10 @@ def kept(
     for backward, text, (translation, score, _) in translations:
         translation = translation.strip(SPACES).replace("\t", " ")
         pair = (translation, text) if backward else (text, translation)
-        if reason := fault(*pair, held_out, options.max_ratio):
-            left_out[reason] += 1
-        elif options.min_score is not None and score < options.min_score:
+        if options.min_score is not None and score < options.min_score:
             left_out["translations with a low score"] += 1
+        elif reason := fault(*pair, held_out, options.max_ratio):
+            left_out[reason] += 1
         elif pair in seen:
             left_out["repeated pairs"] += 1
         else:

@@ -89,7 +89,7 @@ def test_back_translation_filters_and_tags(options: Any, tmp_path: Path) -> None
     }
     low = made(**options, **files, backward=("c",), min_score=-1.5)
     assert low[0] == []
-    assert low[1]["translations with a low score"] == "2"
+    assert low[1]["translations with a low score"] == "3"
     sampled = made(**options, **files, backward=("c",), sample=True)
     assert [target for _, target in sampled[0]] == ["gut", "drei"]
 
