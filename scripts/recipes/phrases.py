@@ -4,9 +4,9 @@ A model sees a word inside sentences only, and a rare one too seldom to translat
 alignments of the training pairs give pairs of words and short phrases (Koehn, Och and Marcu 2003,
 "Statistical phrase-based translation"). Nothing but the training pairs is read.
 
-Writes phrases.tsv and compounds.tsv with the columns `source` and `target`: phrase pairs, the most
-frequent first; and pairs of two random phrase pairs each, for scripts without spaces. The licences
-of the corpora apply.
+Writes phrases.tsv, compounds.tsv and unmarked.tsv with the columns `source` and `target`: phrase
+pairs, the most frequent first; pairs of two random phrase pairs each, for scripts without spaces;
+and short sentence pairs without their last marks. The licences of the corpora apply.
 """
 
 from __future__ import annotations
@@ -50,6 +50,11 @@ PHRASE = re.compile(r"[\w' -]+")
 HAN_AND_KANA = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]+")
 """Texts in scripts that put no spaces between words: Chinese characters, hiragana, katakana."""
 
+SHORT = 14
+"""Maximum length of a source without its last mark, in characters."""
+MARKS = ".。!！?？"
+"""Marks at the end of a sentence."""
+
 
 @dataclass(frozen=True)
 class Options(Checked):
@@ -71,10 +76,14 @@ def main(options: Options) -> Iterator[tuple[str, Iterable[Pair]]]:
     """Yield the files."""
     source, excluded = corpus_of(options.config, options.directory), keys_of(options.exclude)
     pairs = [pair for pair in source.items("train") if pair[0] and pair[1]]
-    phrases = phrase_pairs(pairs, options.min_count)
-    phrases = [pair for pair in phrases if not excluded & {*map(key, pair)}]
+
+    def allowed(found: Iterable[Pair]) -> list[Pair]:
+        return [pair for pair in found if not excluded & {*map(key, pair)}]
+
+    phrases = allowed(phrase_pairs(pairs, options.min_count))
     yield "phrases.tsv", [HEADER, *phrases]
     yield "compounds.tsv", [HEADER, *compounds(phrases, options.compounds)]
+    yield "unmarked.tsv", [HEADER, *allowed(unmarked(pairs))]
 
 
 def phrase_pairs(pairs: Sequence[Pair], min_count: int) -> list[Pair]:
@@ -127,6 +136,18 @@ def compounds(phrases: Sequence[Pair], count: int) -> list[Pair]:
     draw = random.Random(0)
     chosen = (draw.sample(words, 2) for _ in range(count if len(words) > 1 else 0))
     return [(first[0] + last[0], f"{first[1]} {last[1]}") for first, last in chosen]
+
+
+def unmarked(pairs: Iterable[Pair]) -> Iterator[Pair]:
+    """Yield the pairs of one short sentence each without the marks at their ends.
+
+    People type so, and a model that has seen only sentences with marks reads 你好 as two words.
+    """
+    for pair in pairs:
+        source, target = (side.rstrip(MARKS) for side in pair)
+        marks_left = any(mark in source + target for mark in MARKS)
+        if source != pair[0] and 0 < len(source) <= SHORT and not marks_left:
+            yield source, target
 
 
 def align(sources: Rows, targets: Rows) -> list[Links]:

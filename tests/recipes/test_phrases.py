@@ -123,6 +123,19 @@ def test_compounds_join_two_words_of_a_script_without_spaces() -> None:
     assert compounds([words[0], *others], 40) == []
 
 
+def test_short_sentences_lose_their_last_marks() -> None:
+    kept = [("안녕?!", "Hi!"), ("我是学生。", "I'm a student."), ("Ja.", "Yes")]
+    others = [
+        ("Eins. Zwei.", "Two."),  # two sentences
+        ("Zwei.", "Mr. Two"),
+        ("Ohne Zeichen", "None."),
+        ("Dieser Satz ist zu lang.", "Long."),
+        ("...", "."),
+    ]
+    found = [*phrases.unmarked([*kept, *others])]
+    assert found == [("안녕", "Hi"), ("我是学生", "I'm a student"), ("Ja", "Yes")]
+
+
 def test_training_reads_the_sentences_and_the_phrases(tmp_path: Path) -> None:
     rows = "".join(f"{ko}\t{en}\n" for ko, en in sentences(60))
     for name in ("train.tsv", "dev.tsv"):
@@ -146,7 +159,7 @@ def test_training_reads_the_sentences_and_the_phrases(tmp_path: Path) -> None:
             "".join("\t".join(row) + "\n" for row in rows), encoding="utf-8"
         )
         files.append(str(tmp_path / name))
-    for n in range(3):
+    for n in range(4):
         config = DataConfig(source=source, vocabulary_size=400, additional_pairs=tuple(files[:n]))
         added = sum(len(rows) - 1 for rows in list(made.values())[:n])
         assert read_training_data(config, seed=0)[1].n_items == 60 + added
