@@ -21,7 +21,12 @@ UNKNOWN = "<unk>"
 class BytePairs(TokenizerConfig):
     """Byte-level BPE (Sennrich et al. 2016): frequent words are one token; encodes any text."""
 
-    min_pieces = 256
+    first_as_others: bool = False
+    """Read a text as if a space was before it, so that its first word has the tokens that the word
+    has in the middle: for small corpora, in which few words begin a text. Chinese and Japanese have
+    no such spaces."""
+
+    min_pieces: ClassVar[int] = 256
 
     def build(self, lines: Iterable[str], size: int, specials: Sequence[str]) -> TextTokenizer:
         bpe = Tokenizer(models.BPE())
@@ -33,8 +38,9 @@ class BytePairs(TokenizerConfig):
             initial_alphabet=ByteLevel.alphabet(),
             show_progress=False,
         )
-        bpe.train_from_iterator(lines, trainer)
-        return TextTokenizer(bpe, specials)
+        tokenizer = TextTokenizer(bpe, specials, spaced=self.first_as_others)
+        bpe.train_from_iterator(map(tokenizer.as_read, lines), trainer)
+        return tokenizer
 
 
 @dataclass(frozen=True)

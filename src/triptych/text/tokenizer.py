@@ -82,6 +82,10 @@ def in_usual_case(line: str, n_tokens: Callable[[str], int]) -> str | None:
 PAD = 0
 REPLACED = "replaced"
 """Key of the characters that a serialized tokenizer replaces: all before, all after."""
+SPACED = "spaced"
+"""Key of whether a serialized tokenizer reads a space before a text."""
+WITHOUT_SPACES = re.compile(r"$|[\s\u3040-\u30ff\u3400-\u9fff]")
+"""Begin of a text before which no space is read: a space, Chinese characters, kana."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,7 @@ class TextTokenizer:
 
     tokenizer: of the text alone, whose ids follow those of `specials`. Where it has a token for
     text that it does not know, this is its first one. replaced: character that each code point is
-    read as, where that is another one.
+    read as, where that is another one. spaced: whether a space is read before a text.
     """
 
     def __init__(
@@ -109,10 +113,13 @@ class TextTokenizer:
         tokenizer: Tokenizer,
         specials: Sequence[str],
         replaced: Mapping[int, str] | None = None,
+        *,
+        spaced: bool = False,
     ) -> None:
         self._tokenizer = tokenizer
         self.specials = tuple(specials)
         self.replaced = dict(replaced or {})
+        self.spaced = spaced
 
     @classmethod
     def from_json(cls, text: str, specials: Sequence[str]) -> TextTokenizer:
@@ -120,22 +127,24 @@ class TextTokenizer:
         plain = json.loads(text)
         before, after = plain.get(REPLACED, ("", ""))
         replaced = dict(zip(map(ord, before), after, strict=True))
-        return cls(Tokenizer.from_str(plain["tokenizer"] if before else text), specials, replaced)
+        tokenizer = Tokenizer.from_str(plain.get("tokenizer", text))
+        return cls(tokenizer, specials, replaced, spaced=plain.get(SPACED, False))
 
     def to_json(self) -> str:
         """Return the tokenizer without its special ids as one string, for the checkpoint."""
         tokenizer = self._tokenizer.to_str()
-        if not self.replaced:
+        if not self.replaced and not self.spaced:
             return tokenizer
         replaced = ["".join(map(chr, self.replaced)), "".join(self.replaced.values())]
-        return json.dumps({REPLACED: replaced, "tokenizer": tokenizer}, ensure_ascii=False)
+        plain = {REPLACED: replaced, SPACED: self.spaced, "tokenizer": tokenizer}
+        return json.dumps(plain, ensure_ascii=False)
 
     def to_tokenizer_json(self) -> dict[str, Any]:
         """Return a tokenizer.json of Hugging Face's library; UserError where there is none."""
-        if self.replaced:
+        if self.replaced or self.spaced:
             raise UserError(
-                "the tokenizer replaces characters before it reads a text, which a tokenizer file "
-                "cannot say; expected --format safetensors"
+                "the tokenizer changes a text before it reads it, which a tokenizer file cannot "
+                "say; expected --format safetensors"
             )
         plain: dict[str, Any] = json.loads(self.to_json())
         plain["model"]["vocab"] = {name: index for index, name in enumerate(self.symbols)}
@@ -199,7 +208,7 @@ class TextTokenizer:
     def split_last(self, text: str) -> tuple[list[int], bytes]:
         """Return the ids of all words but the last, which may go on, and the last in UTF-8."""
         assert self._tokenizer.pre_tokenizer is not None
-        text = text.translate(self.replaced)
+        text = self.as_read(text)
         words = self._tokenizer.pre_tokenizer.pre_tokenize_str(text)
         start = words[-1][1][0] if words else 0
         return self.encode(text[:start]), text[start:].encode()
@@ -243,21 +252,31 @@ class TextTokenizer:
     def _known(self) -> Callable[[str], bool]:
         return functools.cache(self.has_character)
 
+    def as_read(self, line: str) -> str:
+        """Return a line with its characters replaced, and with the space before it."""
+        line = line.translate(self.replaced)
+        return f" {line}" if self.spaced and not WITHOUT_SPACES.match(line) else line
+
     def encode(self, line: str) -> list[int]:
         """Return the ids of one line, without special ids."""
         return self.encode_batch([line])[0]
 
     def encode_batch(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of each line, without special ids."""
-        lines, first = [line.translate(self.replaced) for line in lines], len(self.specials)
-        encodings = self._tokenizer.encode_batch_fast(lines, add_special_tokens=False)
+        read, first = [*map(self.as_read, lines)], len(self.specials)
+        encodings = self._tokenizer.encode_batch_fast(read, add_special_tokens=False)
         return [[first + piece for piece in encoding.ids] for encoding in encodings]
 
     def located(self, lines: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
         """Return the ids of each line, and the first character of each and that after its last."""
-        lines, first = [line.translate(self.replaced) for line in lines], len(self.specials)
-        encodings = self._tokenizer.encode_batch(lines, add_special_tokens=False)
-        return [([first + piece for piece in each.ids], each.offsets) for each in encodings]
+        read, first = [*map(self.as_read, lines)], len(self.specials)
+        encodings = self._tokenizer.encode_batch(read, add_special_tokens=False)
+        found = []
+        for line, text, each in zip(lines, read, encodings, strict=True):
+            more = len(text) - len(line)  # 1 with a space before it
+            offsets = [(max(0, start - more), max(0, end - more)) for start, end in each.offsets]
+            found.append(([first + piece for piece in each.ids], offsets))
+        return found
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of one row of ids."""
@@ -266,10 +285,11 @@ class TextTokenizer:
     def decode_batch(self, rows: Iterable[Iterable[int]]) -> list[str]:
         """Return the text of each row of ids; special ids are dropped, broken UTF-8 is U+FFFD."""
         first = len(self.specials)
-        return self._tokenizer.decode_batch(
+        texts = self._tokenizer.decode_batch(
             [[int(piece) - first for piece in row if piece >= first] for row in rows],
             skip_special_tokens=False,
         )
+        return [text.removeprefix(" ") for text in texts] if self.spaced else texts
 
 
 def byte_letters() -> dict[str, int]:

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from triptych.domains.translation.model import END, N_SPECIALS, SPECIALS, START, Tokenizers
+from triptych.errors import UserError
 from triptych.text.byte_level import UNKNOWN, BytePairs, Characters, Words
 from triptych.text.tokenizer import TextTokenizer, TokenizerConfig
 
@@ -42,6 +43,27 @@ def test_a_text_is_its_first_words_and_the_rest(tokenizer: TextTokenizer) -> Non
     assert tokenizer.split_last("Ein Hund")[1] in (b" Hund", b"d")
 
 
+def test_a_first_word_has_the_tokens_of_the_middle() -> None:
+    lines = ["여섯 Hunde", "Hunde 여섯", "机器 Hunde"] * 3
+    plain = BytePairs().build(lines, 400, SPECIALS)
+    spaced = BytePairs(first_as_others=True).build(lines, 400, SPECIALS)
+    spaced = TextTokenizer.from_json(json.loads(json.dumps(spaced.to_json())), SPECIALS)
+    for word in ("여섯", "Hunde"):
+        first, middle = spaced.encode(word), spaced.encode(f"机器 {word}")
+        assert middle[-len(first) :] == first
+        assert plain.encode(f"机器 {word}")[-1] != plain.encode(word)[-1]
+        assert spaced.split_last(word) == ([], f" {word}".encode())
+    assert spaced.encode("机器") == spaced.encode("Hunde机器")[-len(spaced.encode("机器")) :]
+    for line in ("Hunde 여섯", "机器 x", "  y", "", "z"):
+        assert spaced.decode(spaced.encode(line)) == line.removeprefix(" ")
+        [(ids, places)] = spaced.located([line])
+        assert ids == spaced.encode(line)
+        assert [place[1] for place in places[-1:]] == [len(line)] * (line != "")
+        assert all(0 <= start <= end <= len(line) for start, end in places)
+    with pytest.raises(UserError, match="changes a text"):
+        spaced.to_tokenizer_json()
+
+
 def test_characters_and_words_have_one_id_for_all_they_do_not_know() -> None:
     characters = Characters().build(LINES, 400, SPECIALS)
     assert [len(ids) for ids in characters.encode_batch(LINES)] == [len(line) for line in LINES]
@@ -75,7 +97,7 @@ def test_the_most_frequent_units_are_kept() -> None:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: type(kind).__name__)
+@pytest.mark.parametrize("kind", [*KINDS, BytePairs(first_as_others=True)], ids=str)
 def test_both_sides_survive_the_checkpoint(kind: TokenizerConfig, shared: bool) -> None:
     trained = Tokenizers.train(LINES, LINES[:2], kind=kind, vocabulary_size=300, shared=shared)
     again = Tokenizers.from_plain(json.loads(json.dumps(trained.to_plain())))
