@@ -284,12 +284,19 @@ class TextTokenizer:
 
     def decode_batch(self, rows: Iterable[Iterable[int]]) -> list[str]:
         """Return the text of each row of ids; special ids are dropped, broken UTF-8 is U+FFFD."""
+        texts = self._decoded(rows)
+        return [text.removeprefix(" ") for text in texts] if self.spaced else texts
+
+    def decode_part(self, ids: Iterable[int]) -> str:
+        """Return the text of ids that stand somewhere in a row, with the space before them."""
+        return self._decoded([ids])[0]
+
+    def _decoded(self, rows: Iterable[Iterable[int]]) -> list[str]:
         first = len(self.specials)
-        texts = self._tokenizer.decode_batch(
+        return self._tokenizer.decode_batch(
             [[int(piece) - first for piece in row if piece >= first] for row in rows],
             skip_special_tokens=False,
         )
-        return [text.removeprefix(" ") for text in texts] if self.spaced else texts
 
 
 def byte_letters() -> dict[str, int]:

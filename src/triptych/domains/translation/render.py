@@ -145,7 +145,9 @@ def pieces(tokenizer: TextTokenizer, ids: Sequence[int]) -> tuple[list[int], lis
     while start < len(ids):
         size, name = 1, END_NAME
         if ids[start] != END:
-            texts = (tokenizer.decode(ids[start:stop]) for stop in range(start + 1, len(ids) + 1))
+            texts = (
+                tokenizer.decode_part(ids[start:stop]) for stop in range(start + 1, len(ids) + 1)
+            )
             size, name = next(
                 ((n, text) for n, text in enumerate(texts, start=1) if "\ufffd" not in text),
                 (1, "\ufffd"),

@@ -48,7 +48,9 @@ class TokenConstraints:
         prefix = wanted.prefix or ""
         self.stem, self.rest = tokenizer.split_last(prefix)
         """First tokens of each translation, and the bytes of the prefix after them."""
-        divided = tokenizer.decode(self.stem).encode() + self.rest
+        divided = tokenizer.decode_part(self.stem).encode() + self.rest
+        if tokenizer.spaced:
+            divided = divided.removeprefix(b" ")
         if not tokenizer.knows(prefix) or divided != prefix.encode():
             raise UserError(f"the vocabulary of the model cannot write the prefix {prefix!r}")
         if not self._may_come(self.stem):
