@@ -139,10 +139,7 @@ def compounds(phrases: Sequence[Pair], count: int) -> list[Pair]:
 
 
 def unmarked(pairs: Iterable[Pair]) -> Iterator[Pair]:
-    """Yield the pairs of one short sentence each without the marks at their ends.
-
-    People type so, and a model that has seen only sentences with marks reads 你好 as two words.
-    """
+    """Yield the pairs of one short sentence each without their last marks, as people type."""
     for pair in pairs:
         source, target = (side.rstrip(MARKS) for side in pair)
         marks_left = any(mark in source + target for mark in MARKS)
