@@ -12,6 +12,7 @@ it does for deterministic algorithms, since the gradient of FlexAttention adds u
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -97,14 +98,14 @@ def _sdpa(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, *, causal: bool = False
 ) -> Tensor:
     """SDPA in the type of q; float32 inside where that is faster."""
+    more: dict[str, Any] = {"attn_mask": mask, "dropout_p": dropout, "is_causal": causal}
     short = q.shape[2] < 256 and q.dtype == torch.bfloat16 and q.requires_grad
     if short and q.device.type == "cpu":
         # The gradient of the CPU's kernel in bfloat16 is slow for short sequences.
         with torch.autocast("cpu", enabled=False):
-            q32, k32, v32 = q.float(), k.float(), v.float()
-            y = F.scaled_dot_product_attention(q32, k32, v32, mask, dropout, causal)
+            y = F.scaled_dot_product_attention(q.float(), k.float(), v.float(), **more)
         return y.to(q.dtype)
-    return F.scaled_dot_product_attention(q, k, v, mask, dropout, causal)
+    return F.scaled_dot_product_attention(q, k, v, **more)
 
 
 def attend_in_windows(
