@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from triptych.domains.translation.model import SPECIALS
 from triptych.domains.translation.sources import Pair
 from triptych.text.byte_level import BytePairs
+from triptych.text.tokenizer import IDEOGRAM
 from triptych.types import Checked, NonNegativeInt, PositiveInt
 
 from ._pairs import HEADER, corpus_of, key, keys_of
@@ -47,7 +48,7 @@ UNIT = re.compile(r"\w+(?:['-]\w+)*|[^\w\s]")
 """Units of the target language: words and punctuation marks."""
 PHRASE = re.compile(r"[\w' -]+")
 """Texts of which phrases are made: without punctuation marks."""
-HAN_AND_KANA = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]+")
+HAN_AND_KANA = re.compile(f"[{IDEOGRAM}]+")
 """Texts in scripts that put no spaces between words: Chinese characters, hiragana, katakana."""
 
 SHORT = 14

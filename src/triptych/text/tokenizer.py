@@ -84,8 +84,10 @@ REPLACED = "replaced"
 """Key of the characters that a serialized tokenizer replaces: all before, all after."""
 SPACED = "spaced"
 """Key of whether a serialized tokenizer reads a space before a text."""
-WITHOUT_SPACES = re.compile(r"$|[\s\u3040-\u30ff\u3400-\u9fff]")
-"""Begin of a text before which no space is read: a space, Chinese characters, kana."""
+IDEOGRAM = "\u3040-\u30ff\u3400-\u9fff"
+"""Range of the letters of scripts without spaces between words: Chinese characters, kana."""
+WITHOUT_SPACE = re.compile(rf"$|[\s{IDEOGRAM}]")
+"""Begin of a text before which no space is read."""
 
 
 @dataclass(frozen=True)
@@ -255,7 +257,7 @@ class TextTokenizer:
     def as_read(self, line: str) -> str:
         """Return a line with its characters replaced, and with the space before it."""
         line = line.translate(self.replaced)
-        return f" {line}" if self.spaced and not WITHOUT_SPACES.match(line) else line
+        return f" {line}" if self.spaced and not WITHOUT_SPACE.match(line) else line
 
     def encode(self, line: str) -> list[int]:
         """Return the ids of one line, without special ids."""

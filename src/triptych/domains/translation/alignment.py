@@ -10,9 +10,9 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from triptych.domains.translation import render
-from triptych.domains.translation.lines import IDEOGRAM
 from triptych.domains.translation.markup import Pair, Word
 from triptych.domains.translation.terms import Wanted, count_words
+from triptych.text.tokenizer import IDEOGRAM
 
 if TYPE_CHECKING:
     from triptych.decoding.beams import Hypothesis

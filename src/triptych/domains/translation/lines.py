@@ -8,8 +8,6 @@ EXTRA_TOKENS = 50
 """Maximum number of tokens of a translation beyond its source's (1706.03762, section 6.1)."""
 SENTENCE_END = re.compile(r"""(?<=[.!?…])\s+|(?<=[.!?…]["'”’»)\]])\s+|(?<=[。！？])""")
 """Where one sentence ends and the next one begins; white space between them belongs to neither."""
-IDEOGRAM = "\u3040-\u30ff\u3400-\u9fff"
-"""Characters of Chinese and Japanese, of which each is a word here."""
 NO_SPACES = ("zh", "ja")
 """Languages without spaces between words and sentences."""
 

@@ -8,10 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from triptych.domains.translation.lines import IDEOGRAM
 from triptych.errors import UserError
 from triptych.text.tables import read_table
-from triptych.text.tokenizer import TextTokenizer
+from triptych.text.tokenizer import IDEOGRAM, TextTokenizer
 
 MARK = "|||"
 """Between a line and its terms."""
