@@ -66,6 +66,23 @@ def test_other_settings_of_the_model_are_said(cli, configs, image_checkpoint: Pa
     )
 
 
+def test_a_part_that_is_zero_at_first_is_added_and_trained(
+    cli, configs, image_checkpoint: Path, tmp_path: Path
+) -> None:
+    part = "core.conditioner.above.table.weight"
+    more = ["--run.start.init_from", image_checkpoint, "--model.pixels_above", "true"]
+    more += ["--optim.optimizer", "AdamW", "--run.finetune.train_only", "[above]"]
+    answer = cli("train", "image", "--config", configs("image"), *more)
+    assert answer.code == 0, answer.err
+    assert f"Starting at zero, without an effect: {part}." in answer.out
+    before = read_checkpoint(image_checkpoint)["state_dict"]
+    after = best(tmp_path)["state_dict"]
+    assert set(after) - set(before) == {f"model.{part}"}
+    assert after[f"model.{part}"].any()
+    changed = [key for key, weight in before.items() if not torch.equal(after[key], weight)]
+    assert not changed
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("domain", "again"), [("image", True), ("music", False), ("translation", False)]

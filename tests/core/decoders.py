@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from random_head import with_random_head
-from torch import nn
+from torch import Tensor, nn
 
 from triptych.core import positions as orders
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, TokenEmbedding
-from triptych.core.heads import CategoricalHead, Head, MixtureOfLogisticsHead
+from triptych.core.heads import CategoricalHead, Head, MixtureOfLogisticsHead, PastTerm
 from triptych.core.layers import GELU
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import (
@@ -41,6 +41,7 @@ def decoder_only(
     embedding: nn.Module | None = None,
     positions: nn.Module | None = None,
     head: Head | None = None,
+    term: PastTerm | None = None,
     **sizes: Any,
 ) -> DecoderOnly:
     """A decoder with a random head of so many categories; sizes: of its TransformerConfig."""
@@ -54,6 +55,7 @@ def decoder_only(
             head or CategoricalHead(d, levels),
             d_model=d,
             dropout=settings.dropout,
+            term=term,
         )
     )
 
@@ -63,6 +65,24 @@ def tokens_model() -> DecoderOnly:
         [SinusoidalEmbedding(D), MetricalEmbedding(D, [(1, 4), (4, 4)]), LearnedEmbedding(11, D)]
     )
     return decoder_only(7, positions=positions, attention=Relative(4)).double()
+
+
+class LastTwo(PastTerm):
+    """Reads the two values before a position, -1 for none, and whether the position is even."""
+
+    def __init__(self, levels: int) -> None:
+        super().__init__()
+        self.reach, self.levels = 2, levels
+        self.table = nn.Embedding(2 * (levels + 1) ** 2, levels)
+
+    def forward(self, past: Tensor, positions: Tensor) -> Tensor:
+        pair = (past[..., 0] + 1) * (self.levels + 1) + past[..., 1] + 1  # [B, P]
+        term: Tensor = self.table(2 * pair + positions % 2)  # [B, P, V]
+        return term
+
+
+def model_with_term() -> DecoderOnly:
+    return decoder_only(7, attention=Relative(4), term=LastTwo(7)).double()
 
 
 def related_notes_model() -> DecoderOnly:
@@ -99,6 +119,7 @@ MODELS = {
     "universal": (universal_model, (11,)),
     "tokens": (tokens_model, (11,)),
     "related notes": (related_notes_model, (11,)),
+    "term": (model_with_term, (11,)),
     "sub-pixels": (sub_pixel_model, (36,)),
     "pixels": (pixel_model, (12, 3)),
 }

@@ -31,6 +31,7 @@ DECODERS: dict[str, tuple[Any, dict[str, Any]]] = {
         tiny_models.music_model,
         {"attention": part("attention.pitch_time.PitchTime")},
     ),
+    "voice leading": (tiny_models.music_model, {"model": {"voice_leading": True}}),
     "text": (tiny_models.language_model, {"positions": LEARNED}),
 }
 

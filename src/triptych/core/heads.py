@@ -112,11 +112,27 @@ class MixtureOfLogistics(HeadConfig):
         return MixtureOfLogisticsHead(d_model, levels, channels, self.components)
 
 
+class PastTerm(nn.Module, ABC):
+    """A term of the logits that is read from the last values themselves, beside the decoder.
+
+    Such terms of a softmax are fitted until the mean of each is that of the data, so that a model
+    learns from few examples what it should avoid (log-linear models, Berger et al. 1996).
+    """
+
+    reach: int
+    """Number R of values before a position that it reads."""
+
+    @abstractmethod
+    def forward(self, past: Tensor, positions: Tensor) -> Tensor:
+        """The term at positions int64 [P]: past int64 [B, P, R], -1 for none -> [B, P, V]."""
+
+
 class CategoricalHead(Head):
     """A softmax over V categories; targets int64 [...]; parameters are logits [..., V].
 
-    Weights start at zero, so that the first likelihood is exactly log V. weight [V, D]: a matrix
-    that the head shares with an embedding and leaves as it is.
+    Its input is [..., D], or [..., D + V] with a `PastTerm`, which is added to the logits. Weights
+    start at zero, so that the first likelihood is exactly log V. weight [V, D]: a matrix that the
+    head shares with an embedding and leaves as it is.
     """
 
     def __init__(
@@ -136,8 +152,9 @@ class CategoricalHead(Head):
         return self.logits.out_features
 
     def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.logits(x)  # [..., V]
-        return logits
+        d_model = self.logits.in_features
+        logits: Tensor = self.logits(x[..., :d_model])  # [..., V]
+        return logits if x.shape[-1] == d_model else logits + x[..., d_model:]
 
     def nll(self, parameters: Tensor, targets: Tensor) -> Tensor:
         return cross_entropy(parameters, targets)

@@ -142,8 +142,13 @@ class TransformerModel(AutoregressiveModel):
         x = self.step_inputs(values, positions, context.encodings, state)  # [B, P, D]
         if self.decoder.uses_token_ids:
             context = replace(context, token_ids=values)
-        parameters: Tensor = self.head(self.decoder.step(x, state, context))  # [B, P, Z]
+        x = self.decoder.step(x, state, context)  # [B, P, D]
+        parameters: Tensor = self.head(self.head_inputs(x, positions, state))  # [B, P, Z]
         return parameters
+
+    def head_inputs(self, x: Tensor, positions: Tensor, state: DecodingState[Any]) -> Tensor:
+        """What the head reads at positions [P] of the decoder's output [B, P, D]: [B, P, ...]."""
+        return x
 
     def step_contexts(self, positions: Tensor, state: DecodingState[Any]) -> list[StepContext]:
         together = self._step_context(positions.unsqueeze(1), state)

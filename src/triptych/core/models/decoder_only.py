@@ -1,14 +1,14 @@
 """The decoder-only model: each value is predicted from the values before it."""
 
 from abc import abstractmethod
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from triptych.core.embeddings import ValueEmbedding
-from triptych.core.heads import Head
+from triptych.core.heads import Head, PastTerm
 from triptych.core.models.base import (
     NO_CONDITION,
     AutoregressiveModel,
@@ -50,6 +50,16 @@ class CausalModel(AutoregressiveModel):
         return self.head.losses(self.features(values, previous, condition), values)
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What a `DecoderOnly` keeps of the positions so far beside its layers."""
+
+    condition: Any
+    """Of `Conditioner.start`."""
+    read: Tensor | None
+    """Values that the positions have read, int64 [B, L], -1 for none; None without a term."""
+
+
 class DecoderOnly(TransformerModel, CausalModel):
     """p(x_0, ..., x_{L-1}) as a product over positions of p(x_t | x_0, ..., x_{t-1}).
 
@@ -61,7 +71,9 @@ class DecoderOnly(TransformerModel, CausalModel):
     positions: index int64 [L] -> [L, D].
     conditioner: makes the conditions of the model, with a memory exactly if the decoder has
     cross-attention; None for the base class, which adds the vectors of any condition.
-    Raises ValueError where the attention reads token ids and a position is a whole pixel.
+    term: of the logits, for a categorical head; `features` are then [B, L, D + V]. `previous` is
+    not among the values that it reads.
+    Raises ValueError where the attention or a term reads token ids and a position is a whole pixel.
     """
 
     def __init__(
@@ -74,6 +86,7 @@ class DecoderOnly(TransformerModel, CausalModel):
         d_model: int,
         dropout: float = 0.0,
         conditioner: Conditioner | None = None,
+        term: PastTerm | None = None,
     ) -> None:
         super().__init__()
         self.embedding = embedding
@@ -83,12 +96,11 @@ class DecoderOnly(TransformerModel, CausalModel):
         self.start = nn.Parameter(torch.randn(d_model))
         self.dropout = nn.Dropout(dropout)
         self.conditioner = Conditioner() if conditioner is None else conditioner
+        self.term = term
         self.reads_memory = any(block.cross is not None for block in decoder.blocks)
         self.value_shape = embedding.value_shape
-        if decoder.uses_token_ids and self.value_shape:
-            raise ValueError(
-                "attention that reads token ids needs one token per position, not a whole pixel"
-            )
+        if (decoder.uses_token_ids or term is not None) and self.value_shape:
+            raise ValueError("what reads token ids needs one token per position, not a whole pixel")
 
     def features(
         self, values: Tensor, previous: Tensor | None = None, condition: Condition = NO_CONDITION
@@ -97,7 +109,11 @@ class DecoderOnly(TransformerModel, CausalModel):
         context = ForwardContext(memory=condition.memory)
         x, context = self._inputs(values[:, :-1], previous, kept, context)  # [B, L, D]
         features: Tensor = self.decoder(x, context)  # [B, L, D]
-        return features
+        if self.term is None:
+            return features
+        read = nn.functional.pad(values[:, :-1], (1, 0), value=-1)  # [B, L]
+        index = torch.arange(values.shape[1], device=values.device)  # [L]
+        return self._with_term(features, index, read)
 
     def condition(self, *inputs: Any) -> Condition:
         condition: Condition = self.conditioner(*inputs)
@@ -112,22 +128,43 @@ class DecoderOnly(TransformerModel, CausalModel):
             )
         context = ForwardContext(memory=condition.memory)
         empty = self.decoder.init_state(batch, max_length, context, lookahead=lookahead)
-        kept = self.conditioner.start(condition, batch, max_length + lookahead)
-        return DecodingState(empty.layers, empty.memory, kept)
+        length = max_length + lookahead
+        kept = self.conditioner.start(condition, batch, length)
+        read = None
+        if self.term is not None:
+            read = torch.full((batch, length), -1, device=self.start.device)
+        return DecodingState(empty.layers, empty.memory, Kept(kept, read))
 
     def prefill(
         self, values: Tensor, state: DecodingState[Any], previous: Tensor | None = None
     ) -> Tensor:
-        x, context = self._inputs(values, previous, state.own)  # [B, P + 1, D]
-        parameters: Tensor = self.head(self.decoder(x, context, state)[:, -1])  # [B, Z]
+        x, context = self._inputs(values, previous, state.own.condition)  # [B, P + 1, D]
+        x = self.decoder(x, context, state)[:, -1:]  # [B, 1, D]
+        if state.own.read is not None:
+            state.own.read[:, 1 : 1 + values.shape[1]] = values
+        last = torch.tensor([values.shape[1]], device=values.device)  # [1]
+        parameters: Tensor = self.head(self.head_inputs(x, last, state))[:, 0]  # [B, Z]
         return parameters
 
     def step_inputs(
         self, values: Tensor, positions: Tensor, encodings: Tensor, state: DecodingState[Any]
     ) -> Tensor:
         x = self.embedding(values, positions - 1)  # [B, P, D]
-        vectors = self.conditioner.step_vectors(values, positions, state.own)
+        if state.own.read is not None:
+            state.own.read.index_copy_(1, positions, values)
+        vectors = self.conditioner.step_vectors(values, positions, state.own.condition)
         return self.add_positions(x, encodings, vectors)
+
+    def head_inputs(self, x: Tensor, positions: Tensor, state: DecodingState[Any]) -> Tensor:
+        return x if self.term is None else self._with_term(x, positions, state.own.read)
+
+    def _with_term(self, x: Tensor, positions: Tensor, read: Tensor) -> Tensor:
+        """x [B, P, D] and the term at positions [P]: [B, P, D + V]; read: as in `Kept`."""
+        assert self.term is not None
+        back = torch.arange(1 - self.term.reach, 1, device=positions.device)  # [R]
+        places = positions.unsqueeze(1) + back  # [P, R]
+        past = read[:, places.clamp(min=0)].masked_fill(places < 0, -1)  # [B, P, R]
+        return torch.cat([x, self.term(past, positions)], dim=-1)  # [B, P, D + V]
 
     def _inputs(
         self,

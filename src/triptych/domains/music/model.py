@@ -21,6 +21,7 @@ from triptych.domains.music.tokenizers.base import (
     MusicTokenizer,
 )
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
+from triptych.domains.music.voice_leading import VoiceLeading
 from triptych.training.run.checkpoint import ModelSettings
 from triptych.types import Checked, NonNegativeInt, PositiveInt
 
@@ -70,6 +71,9 @@ class ModelConfig:
     """Add a learned embedding of the voice of the predicted token (chorales only)."""
     meter_embedding: bool = True
     """Add learned embeddings of the sixteenth in the quarter and in the bar (chorales only)."""
+    voice_leading: bool = False
+    """Add to the logits what the intervals to the voices above say (chorales only, see
+    `VoiceLeading`)."""
     melody: MelodyEncoder | None = None
     """Encoder of a melody that every piece accompanies; null for a model without one."""
     tokenizer: MusicTokenizer = field(default_factory=ChoraleTokenizer)
@@ -81,6 +85,9 @@ class ModelConfig:
         transformer, tokenizer = self.transformer, self.tokenizer
         vocabulary = tokenizer.vocabulary_size
         order, d_model = raster((length,)), transformer.d_model
+        n_voices = len(tokenizer.voice_ranges)
+        if self.voice_leading and not n_voices:
+            raise ValueError(f"{tokenizer.name} has no voices; set model.voice_leading to false")
         positions = transformer.input_positions(order)
         cycles = tokenizer.voice_cycles if self.voice_embedding else ()
         cycles += tokenizer.meter_cycles if self.meter_embedding else ()
@@ -94,6 +101,7 @@ class ModelConfig:
             d_model=d_model,
             dropout=transformer.dropout,
             conditioner=None if self.melody is None else self.melody.build(transformer, tokenizer),
+            term=VoiceLeading(tokenizer.id_pitches, n_voices) if self.voice_leading else None,
         )
         # A new model is the one without the melody: beside random cross-attention the decoder
         # learned later to use its own past.

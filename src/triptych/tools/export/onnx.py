@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from triptych.core.models.base import NO_CONDITION, Condition
-from triptych.core.models.decoder_only import DecoderOnly
+from triptych.core.models.decoder_only import DecoderOnly, Kept
 from triptych.core.state import DecodingState, tensors_of
 from triptych.errors import UserError
 from triptych.files.results import json_bytes
@@ -72,10 +72,11 @@ def write(original: Original, folder: Path) -> Written:
 def named_tensors(state: DecodingState[Any]) -> dict[str, Tensor]:
     """Return the caches of a state by the names that a graph has for them.
 
-    They are such as key_0 of the first layer.
+    They are such as key_0 of the first layer, and read for what the positions have read.
     """
     names = [f"{name}_{index}" for index, layer in enumerate(state.layers) for name in layer]
-    return dict(zip(names, tensors_of(state.layers), strict=True))
+    names += [] if state.own.read is None else ["read"]
+    return dict(zip(names, tensors_of([state.layers, state.own.read]), strict=True))
 
 
 class DecoderStep(nn.Module):
@@ -108,7 +109,8 @@ class DecoderStep(nn.Module):
         model = self.model
         given = iter(tensors)
         layers = [{name: next(given).clone() for name in layer} for layer in self.layers]
-        state: DecodingState[Any] = DecodingState(layers, [None] * len(layers), None)
+        read = next(given).clone() if model.term is not None else None  # [B, L]
+        state = DecodingState(layers, [None] * len(layers), Kept(None, read))
         first = value if value.ndim == 2 else value[..., 0]  # [B, 1]
         x = model.embedding(value.clamp(min=0), (position - 1).clamp(min=0))  # [B, 1, D]
         x = torch.where((first < 0).unsqueeze(-1), model.start, x)  # [B, 1, D]
@@ -117,8 +119,11 @@ class DecoderStep(nn.Module):
         if model.decoder.uses_token_ids:
             context = replace(context, token_ids=value)
         x = model.add_positions(x, model.positions(position), vectors)
-        parameters = model.head(model.decoder.step(x, state, context))[:, 0]  # [B, Z]
-        return [parameters, *tensors_of(state.layers)]
+        if read is not None:
+            read.index_copy_(1, position, value)
+        x = model.head_inputs(model.decoder.step(x, state, context), position, state)
+        parameters = model.head(x)[:, 0]  # [B, Z]
+        return [parameters, *named_tensors(state).values()]
 
 
 def save_decoder(

@@ -74,7 +74,7 @@ def find_start(
     if sizes:  # another n_heads would fit the weights
         raise UserError(f"{OPTION} is {start.init_from}, a model of other sizes: {listed(sizes)}")
     content = {**content, "state_dict": merged_weights(content)}
-    if all(change.name != "task.class_path" for change in altered):
+    if not any(each.alters_model() or each.name == "task.class_path" for each in altered):
         check_parts(config, core_weights(content["state_dict"]))
     own = start.init_vocabulary == "data"
     return Start(config, None if own else header["vocabulary"], initial=content)
@@ -100,7 +100,9 @@ def initialize_from(task: TrainingModule, content: dict[str, Any]) -> None:
             "weights would mean something else"
         )
     begun = {key: own[key] for key in own if is_adapter(key) or key.startswith(new)}
-    weights = {**begun, **weights}
+    # Parts that the checkpoint's model lacked, and that change nothing as long as they are zero.
+    added = {key: own[key] for key in own if key not in {**begun, **weights} and not own[key].any()}
+    weights = {**begun, **added, **weights}
     if (wrong := misfit(weights, own)) is not None:
         raise UserError(f"{OPTION} is {name}, but {wrong}{why}")
     _check_trained(task, maps, new)
@@ -109,6 +111,8 @@ def initialize_from(task: TrainingModule, content: dict[str, Any]) -> None:
         say(f"Vocabulary of the data: {'; '.join(map(str, maps))}.")
     if new:
         say(f"Starting anew: {', '.join(map(_part, new))}.")
+    if added:
+        say(f"Starting at zero, without an effect: {', '.join(map(_part, added))}.")
     for change in altered:
         say(f"Other than in {name}: {change}.")
     say(f"Starting with the weights of {name}, step {header['step']}.")

@@ -1,0 +1,53 @@
+"""A term of the logits of chorales: how the interval between two voices goes on."""
+
+import torch
+from torch import Tensor, nn
+
+from triptych.core.heads import PastTerm
+from triptych.domains.music.notes import SILENT, Ids
+
+OCTAVE = 12
+SCALE = 10.0
+"""Factor of the numbers: Adam moves them by about the learning rate, and logits have to go far."""
+
+
+class VoiceLeading(PastTerm):
+    """The sum, over the voices above, of a number for the step from one interval to the next.
+
+    A voice sings a, then a'; a higher one b, then b'. For each a' that the voice may sing, the
+    number depends on whether b' differs from b and on the intervals b - a and b' - a', modulo an
+    octave: SCALE times one of `numbers`, [2 x 12 x 12], 0 at first; 0 where one of them rests. So
+    parallel fifths are one number for all voices, keys and heights; a decoder would have to learn
+    them pitch by pitch.
+
+    pitches: MIDI pitch of each id, SILENT for a rest: [V]. Voices sing in turn, the highest first.
+    """
+
+    def __init__(self, pitches: Ids, n_voices: int) -> None:
+        super().__init__()
+        self.n_voices = n_voices
+        self.reach = 2 * n_voices - 1
+        self.register_buffer("pitches", torch.from_numpy(pitches), persistent=False)  # [V]
+        # One axis, which weight decay leaves out: what never occurs needs a number far from 0.
+        self.numbers = nn.Parameter(torch.zeros(2 * OCTAVE * OCTAVE))
+
+    pitches: Tensor
+
+    def forward(self, past: Tensor, positions: Tensor) -> Tensor:
+        n = self.n_voices
+        sung = torch.cat([self.pitches, self.pitches.new_full((1,), SILENT)])[past]  # [B, P, R]
+        own = sung[..., n - 1, None]  # [B, P, 1]
+        above = sung[..., n:]  # [B, P, voices - 1], from the farthest voice to the nearest
+        before = sung[..., : n - 1]  # [B, P, voices - 1], the same voices a step earlier
+        apart = torch.arange(n - 1, 0, -1, device=past.device)  # [voices - 1]
+        rests = (own == SILENT) | (above == SILENT) | (before == SILENT)  # [B, P, voices - 1]
+        left_out = rests | (apart > (positions % n).unsqueeze(1))  # [B, P, voices - 1]
+        row = (above != before) * OCTAVE + (before - own) % OCTAVE  # [B, P, voices - 1]
+        table = SCALE * self.numbers.view(-1, OCTAVE)  # [24, 12]
+        rows = nn.functional.embedding(row, table)  # [B, P, voices - 1, 12]
+        rows = rows.masked_fill(left_out.unsqueeze(-1), 0)
+        classes = torch.arange(OCTAVE, device=past.device)  # [12]
+        interval = (above.unsqueeze(-1) - classes) % OCTAVE  # [B, P, voices - 1, 12]
+        by_class = rows.gather(-1, interval).sum(-2)  # [B, P, 12]
+        by_id = by_class[..., self.pitches % OCTAVE]  # [B, P, V]
+        return by_id.masked_fill(self.pitches == SILENT, 0)
