@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from decoders import MODELS, D, config, tokens_model
+from decoders import MODELS, D, config, model_with_term, tokens_model
 from random_head import with_random_head
 from torch import Tensor
 
@@ -53,6 +53,21 @@ def conditioned_model() -> DecoderOnly:
         config(attention=attention).decoder(shape, cross=True), CategoricalHead(D, 7), d_model=D,
         conditioner=Reader(encoder),
     )).double()  # fmt: skip
+
+
+@torch.no_grad()
+def test_a_term_of_the_logits_reads_the_values_before_a_position() -> None:
+    """The two before, -1 for none; what comes before the sequence is not among them."""
+    model = model_with_term().eval()
+    torch.nn.init.zeros_(model.head.logits.weight)
+    torch.nn.init.zeros_(model.head.logits.bias)
+    values, table = torch.randint(7, (2, 11)), model.term.table.weight
+    logits = model(values, previous=torch.tensor([3, -1]))
+    for row, line in enumerate(values.tolist()):
+        padded = [-1, -1, *line]
+        for t in range(11):
+            place = 8 * (padded[t] + 1) + padded[t + 1] + 1
+            torch.testing.assert_close(logits[row, t], table[2 * place + t % 2])
 
 
 @pytest.mark.parametrize("prefix", [0, 5])

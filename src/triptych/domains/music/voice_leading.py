@@ -7,8 +7,6 @@ from triptych.core.heads import PastTerm
 from triptych.domains.music.notes import SILENT, Ids
 
 OCTAVE = 12
-SCALE = 10.0
-"""Factor of the numbers: Adam moves them by about the learning rate, and logits have to go far."""
 
 
 class VoiceLeading(PastTerm):
@@ -16,9 +14,9 @@ class VoiceLeading(PastTerm):
 
     A voice sings a, then a'; a higher one b, then b'. For each a' that the voice may sing, the
     number depends on whether b' differs from b and on the intervals b - a and b' - a', modulo an
-    octave: SCALE times one of `numbers`, [2 x 12 x 12], 0 at first; 0 where one of them rests. So
-    parallel fifths are one number for all voices, keys and heights; a decoder would have to learn
-    them pitch by pitch.
+    octave: one of `numbers`, [2 x 12 x 12], 0 at first. It is 0 where one of them rests. Parallel
+    fifths are one number for all voices, keys and heights; a decoder would have to learn them pitch
+    by pitch.
 
     pitches: MIDI pitch of each id, SILENT for a rest: [V]. Voices sing in turn, the highest first.
     """
@@ -43,7 +41,7 @@ class VoiceLeading(PastTerm):
         rests = (own == SILENT) | (above == SILENT) | (before == SILENT)  # [B, P, voices - 1]
         left_out = rests | (apart > (positions % n).unsqueeze(1))  # [B, P, voices - 1]
         row = (above != before) * OCTAVE + (before - own) % OCTAVE  # [B, P, voices - 1]
-        table = SCALE * self.numbers.view(-1, OCTAVE)  # [24, 12]
+        table = self.numbers.view(-1, OCTAVE)  # [24, 12]
         rows = nn.functional.embedding(row, table)  # [B, P, voices - 1, 12]
         rows = rows.masked_fill(left_out.unsqueeze(-1), 0)
         classes = torch.arange(OCTAVE, device=past.device)  # [12]
