@@ -142,7 +142,8 @@ class DecoderOnly(TransformerModel, CausalModel):
         x = self.decoder(x, context, state)[:, -1:]  # [B, 1, D]
         if state.own.read is not None:
             state.own.read[:, 1 : 1 + values.shape[1]] = values
-        last = torch.tensor([values.shape[1]], device=values.device)  # [1]
+        # Not from a list, whose copy to a GPU would be a wait.
+        last = torch.full((1,), values.shape[1], device=values.device)  # [1]
         parameters: Tensor = self.head(self.head_inputs(x, last, state))[:, 0]  # [B, Z]
         return parameters
 
