@@ -41,7 +41,7 @@ def step_by_step(step: DecoderStep, values: torch.Tensor, label: torch.Tensor | 
     model = step.model
     rows, length = values.shape[:2]
     state = model.init_state(rows, length)
-    tensors = list(named_tensors(state).values())
+    tensors = [torch.zeros_like(each) for each in named_tensors(state).values()]  # as users begin
     value, found = torch.full_like(values[:, :1], -1), []
     for position in range(length):
         before = [tensor.clone() for tensor in tensors]

@@ -101,8 +101,9 @@ def initialize_from(task: TrainingModule, content: dict[str, Any]) -> None:
         )
     begun = {key: own[key] for key in own if is_adapter(key) or key.startswith(new)}
     # Parts that the checkpoint's model lacked, and that change nothing as long as they are zero.
-    added = {key: own[key] for key in own if key not in {**begun, **weights} and not own[key].any()}
-    weights = {**begun, **added, **weights}
+    known = {**begun, **weights}
+    added = {key: own[key] for key in own if key not in known and not own[key].any()}
+    weights = {**known, **added}
     if (wrong := misfit(weights, own)) is not None:
         raise UserError(f"{OPTION} is {name}, but {wrong}{why}")
     _check_trained(task, maps, new)
