@@ -13,8 +13,10 @@ from tiny_music import Chorales
 from triptych import load
 from triptych.core.positions import NoPositions
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.music.config import Config, DataConfig, ModelConfig
+from triptych.decoding.sampling import SampleRequest
+from triptych.domains.music.config import Augmentation, Config, DataConfig, ModelConfig
 from triptych.domains.music.domain import DOMAIN
+from triptych.domains.music.generation import sample_pieces
 from triptych.errors import UserError
 from triptych.training.engine.objective import DistillationConfig, ObjectiveConfig
 from triptych.training.run.checkpoint import average_weights, header, read_checkpoint
@@ -73,13 +75,37 @@ def test_a_run_learns_from_the_model_of_a_checkpoint(semitones: int, tmp_path: P
     assert list(task.state_dict()) == list(plain.state_dict())
 
 
-def test_a_resumed_run_with_a_teacher_is_the_uncut_one(tmp_path: Path) -> None:
-    """Bit for bit, with the dropout of both passes of R-Drop."""
+def test_training_on_pieces_that_the_teacher_draws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them, at any place, and no piece of the data; a mean of transpositions draws none."""
+    monkeypatch.setattr("triptych.domains.music.inference.DRAWN_TOGETHER", 2)
+    path = save(tmp_path / "teacher.ckpt")
+    settings = config(path, transpositions=1, drawn=3)
+    data = replace(settings.data, augmentation=Augmentation(transpose=0))
+    _, loader, validation = DOMAIN.prepare(replace(settings, data=data))
+    teacher = load(path, device="cpu")
+    drawn = []
+    for seed, count in ((0, 2), (2, 1)):
+        request = SampleRequest(count, seed=seed)
+        drawn += sample_pieces(teacher.model, teacher.settings, request, length=32)
+    assert {len(ids) for ids in drawn} == {128}, "two windows"
+    pieces = {tuple(ids[at : at + 64]): n for n, ids in enumerate(drawn) for at in (0, 64)}
+    windows = [tuple(row.tolist()) for batch in loader for row in batch.values]
+    assert len(windows) == 6
+    assert {pieces[window] for window in windows} == {0, 1, 2}
+    _, _, of_data = DOMAIN.prepare(config())
+    assert all(torch.equal(a.values, b.values) for a, b in zip(validation, of_data, strict=True))
+
+
+@pytest.mark.parametrize("drawn", [0, 3])
+def test_a_resumed_run_with_a_teacher_is_the_uncut_one(drawn: int, tmp_path: Path) -> None:
+    """Bit for bit, with the dropout of both passes of R-Drop, and with pieces that are drawn."""
     teacher = save(tmp_path / "teacher.ckpt")
     trainer = {"accelerator": "cpu", "precision": "32-true", "limit_val_batches": 0}
 
     def go(name: str, steps: int, *, resume: bool = False) -> dict[str, Any]:
-        plain = config(teacher, transpositions=1)
+        plain = config(teacher, transpositions=1, drawn=drawn)
         objective = replace(plain.optim.objective, r_drop=1.0)
         run = replace(plain.run, name=name, directory=str(tmp_path), wandb="off")
         settings = replace(plain, optim=replace(plain.optim, objective=objective), run=run)
@@ -141,3 +167,7 @@ def test_teachers_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         DOMAIN.prepare(config(save(tmp_path / "a.ckpt", domain="image")))
     with pytest.raises(UserError, match=r"the teacher .*b\.ckpt does not .* sequence_length"):
         DOMAIN.prepare(config(save(tmp_path / "b.ckpt", sequence_length=128)))
+    with pytest.raises(ValueError, match=r"drawn is 3, but there are no teachers"):
+        config(drawn=3)
+    with pytest.raises(UserError, match=r"pretrained:mnist is of the domain image"):
+        load("pretrained:mnist", device="cpu").drawn_batches(config(drawn=0))

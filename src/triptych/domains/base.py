@@ -180,6 +180,17 @@ class TrainedModel(ABC):
 
         return average([self, *others], symmetries)
 
+    def drawn_batches(self, config: Any) -> ResumableLoader:
+        """Return training batches of `optim.objective.distillation.drawn` samples of the model.
+
+        config: of a run that predicts what the model does. Raises UserError where the domain has
+        none.
+        """
+        raise UserError(
+            "optim.objective.distillation.drawn is for models of music; "
+            f"{self.name} is of the domain {self.domain}"
+        )
+
     def needs_one_model(self, what: str) -> None:
         """Raise UserError for an average of models, which has no `what`."""
         if self.averaged_from:
@@ -331,13 +342,14 @@ class Domain:
         """
         from triptych.domains.several import add_teachers, read_teachers
 
-        prepared: tuple[TrainingModule, ResumableLoader, FixedBatches]
         teachers = read_teachers(self, config)  # before the data, which may take minutes
         if vocabulary is None and teachers:
             vocabulary = teachers[0].header["vocabulary"]
-        prepared = self._find("task", "prepare")(config, vocabulary)
-        add_teachers(prepared[0], teachers)
-        return prepared
+        task, loader, batches = self._find("task", "prepare")(config, vocabulary)
+        add_teachers(task, teachers)
+        if config.optim.objective.distillation.drawn:
+            loader = teachers[0].drawn_batches(config)
+        return task, loader, batches
 
     def pack(self, config: Any, out: str) -> str:
         """Write the data into a folder that training reads; return a sentence about it.

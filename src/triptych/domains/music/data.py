@@ -52,6 +52,14 @@ def draw(choices: Sequence[Choice], generator: torch.Generator) -> Choice:
     return choices[int(torch.randint(len(choices), (), generator=generator))]
 
 
+def sounding_range(ids: Ids, tokenizer: MusicTokenizer) -> tuple[int, int]:
+    """Return the lowest and the highest MIDI pitch of a piece; (highest, lowest) for silence."""
+    sounding = tokenizer.id_pitches[ids]
+    sounding = sounding[sounding >= 0]
+    low, high = tokenizer.pitch_range
+    return int(sounding.min(initial=high)), int(sounding.max(initial=low))
+
+
 @dataclass(frozen=True)
 class TrainingPieces:
     """Ids of the training pieces as they are and at each other speed, so that a crop is a slice."""
@@ -82,12 +90,15 @@ class TrainingPieces:
                 if version is not piece.content:
                     rows.append(tokenizer.tokens(version))
                 speeds[-1].append(whole[-1] if version is piece.content else len(rows) - 1)
-            sounding = tokenizer.id_pitches[rows[whole[-1]]]
-            sounding = sounding[sounding >= 0]
-            low, high = tokenizer.pitch_range
-            pitches.append((int(sounding.min(initial=high)), int(sounding.max(initial=low))))
+            pitches.append(sounding_range(rows[whole[-1]], tokenizer))
         dtype = np.min_scalar_type(tokenizer.vocabulary_size)
         return cls(Ragged.of(rows, dtype), np.array(whole), Ragged.of(speeds), np.array(pitches))
+
+    @classmethod
+    def of_ids(cls, rows: Sequence[Ids], tokenizer: MusicTokenizer) -> TrainingPieces:
+        """Return pieces at one speed."""
+        pitches = np.array([sounding_range(ids, tokenizer) for ids in rows])
+        return cls(Ragged.of(rows), np.arange(len(rows)), Ragged.of([[]] * len(rows)), pitches)
 
     def crop(
         self, number: int, config: DataConfig, tokenizer: MusicTokenizer, generator: torch.Generator

@@ -6,7 +6,7 @@ import logging
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from triptych.domains.music.conditions import (
     check_known,
     chords_at,
 )
+from triptych.domains.music.data import TrainingPieces, training_batches
 from triptych.domains.music.domain import (
     DRAWING,
     NUMBERS,
@@ -56,7 +57,7 @@ from triptych.domains.music.midi import (
     read_midi,
     write_piece,
 )
-from triptych.domains.music.notes import FRAME, Score
+from triptych.domains.music.notes import FRAME, Ids, Score
 from triptych.domains.music.tokenizers.base import FillTask
 from triptych.domains.music.tokenizers.voices import melody_part
 from triptych.domains.options import check_layer_and_head, counted
@@ -65,7 +66,13 @@ from triptych.files.progress import display
 from triptych.files.results import OutputFolder, json_bytes
 from triptych.training.engine.devices import device_of
 
+if TYPE_CHECKING:
+    from triptych.domains.music.config import Config
+    from triptych.training.loading.loader import ResumableLoader
+
 LOG = logging.getLogger(__name__)
+DRAWN_TOGETHER = 64
+"""Pieces that are sampled at a time for `drawn_batches`."""
 
 
 class MusicModel(MusicEvaluation):
@@ -144,6 +151,21 @@ class MusicModel(MusicEvaluation):
         if blank is None:
             return [Made.of(piece) for piece in pieces]
         return [self._in_frame(blank, piece, end, seconds) for piece in pieces]
+
+    def drawn_batches(self, config: Config) -> ResumableLoader:
+        """Sample pieces of two windows, at temperature 1 from the run's seed."""
+        if self.averaged_from:
+            return self.averaged_from[0].drawn_batches(config)
+        count, seed = config.optim.objective.distillation.drawn, config.run.seed
+        tokenizer, progress = self.tokenizer, display("drawn pieces")
+        length = -(-2 * config.data.sequence_length // tokenizer.tokens_per_unit)
+        rows: list[Ids] = []
+        for first in range(0, count, DRAWN_TOGETHER):
+            some = SampleRequest(min(DRAWN_TOGETHER, count - first), seed=seed + first)
+            rows += sample_pieces(self.model, self.settings, some, length=length)
+            progress(len(rows), count)
+        pieces = TrainingPieces.of_ids(rows, tokenizer)
+        return training_batches(pieces, config.data, config.model_settings(), seed=seed)
 
     def _in_frame(self, given: Score, piece: Score, end: int, seconds: float | None) -> Made:
         """Return a given piece and the notes of another from the tick `end` on, in its frame."""

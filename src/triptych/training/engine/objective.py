@@ -50,6 +50,14 @@ class DistillationConfig(Checked):
     transpositions: NonNegativeInt = 0
     """Most semitones N of transpositions, of models of music: each teacher is the mean over those
     of the music by -N to N semitones; 0 for the music as it is."""
+    drawn: NonNegativeInt = 0
+    """Pieces of music that the first teacher, without transpositions, samples for training in place
+    of the data, which it may know by heart; 0 for the data."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.drawn and not self.teachers:
+            raise ValueError(f"drawn is {self.drawn}, but there are no teachers to draw pieces")
 
 
 @dataclass(frozen=True)
