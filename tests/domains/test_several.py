@@ -125,12 +125,18 @@ def test_a_resumed_run_with_a_teacher_is_the_uncut_one(drawn: int, tmp_path: Pat
 
 
 def test_models_with_adapters_are_averaged_with_these_merged(tmp_path: Path) -> None:
-    """The mean of the weights, that of the probabilities, and a teacher."""
+    """The mean of the weights, that of the probabilities, and a teacher; of any dropout."""
     paths, merged = [], []
     for seed in (1, 2):
         finetune = FineTuneConfig(lora_rank=2, lora_alpha=6.0)
-        run = replace(config().run, seed=seed, finetune=finetune)
-        paths.append(Path(save(tmp_path / f"{seed}.ckpt", replace(config(), run=run))))
+        settings = config()
+        parts = replace(settings.model.transformer, dropout=seed / 10)
+        settings = replace(
+            settings,
+            run=replace(settings.run, seed=seed, finetune=finetune),
+            model=replace(settings.model, transformer=parts),
+        )
+        paths.append(Path(save(tmp_path / f"{seed}.ckpt", settings)))
         state = read_checkpoint(paths[-1])["state_dict"]
         merged.append({name: w.clone() for name, w in state.items() if "lora" not in name})
         for name in state:

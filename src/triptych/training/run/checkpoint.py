@@ -42,6 +42,9 @@ FORMAT = 2
 NEEDED = ("domain", "model", "vocabulary")
 """Keys of the header without which no model opens."""
 
+TRAINING_ONLY = ("dropout", "label_smoothing", "activation_checkpointing")
+"""Ends of the names of settings of a model that a trained one does not read."""
+
 
 @dataclass(frozen=True)
 class ModelSettings(Checked):
@@ -227,15 +230,15 @@ def average_weights(checkpoints: Sequence[Path]) -> dict[str, Any]:
     those of the highest step; in the header `averaged` has file and step of each checkpoint, and
     `metrics` is empty. A run can begin from the content (run.start.init_from), not be resumed.
 
-    checkpoints: as `read_checkpoint` takes them. Raises UserError where domain, settings of the
-    model or vocabulary differ, or names or shapes of weights.
+    checkpoints: as `read_checkpoint` takes them. Raises UserError where domain, vocabulary, names
+    or shapes of weights, or settings of the model differ other than `TRAINING_ONLY`.
     """
     contents = [read_checkpoint(path) for path in checkpoints]
     headers = [content["triptych"] for content in contents]
     weights = [merged_weights(content) for content in contents]
     shapes = [{name: weight.shape for name, weight in state.items()} for state in weights]
     for path, header, own in zip(checkpoints, headers, shapes, strict=True):
-        differing = [key for key in NEEDED if header[key] != headers[0][key]]
+        differing = [key for key in NEEDED if _in_use(header[key]) != _in_use(headers[0][key])]
         differing += sorted(name for name, _ in own.items() ^ shapes[0].items())
         if differing:
             raise UserError(
@@ -257,6 +260,15 @@ def average_weights(checkpoints: Sequence[Path]) -> dict[str, Any]:
     return {
         "triptych": {**headers[last], "metrics": {}, "averaged": averaged},
         "state_dict": means,
+    }
+
+
+def _in_use(settings: Any) -> Any:
+    """Return settings without those of `TRAINING_ONLY`."""
+    if not isinstance(settings, Mapping):
+        return settings
+    return {
+        name: _in_use(value) for name, value in settings.items() if not name.endswith(TRAINING_ONLY)
     }
 
 
