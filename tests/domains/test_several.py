@@ -81,13 +81,13 @@ def test_training_on_pieces_that_the_teacher_draws(
     """All of them, at any place, and no piece of the data; a mean of transpositions draws none."""
     monkeypatch.setattr("triptych.domains.music.inference.DRAWN_TOGETHER", 2)
     path = save(tmp_path / "teacher.ckpt")
-    settings = config(path, transpositions=1, drawn=3)
+    settings = config(path, transpositions=1, drawn=3, drawn_temperature=0.7)
     data = replace(settings.data, augmentation=Augmentation(transpose=0))
     _, loader, validation = DOMAIN.prepare(replace(settings, data=data))
     teacher = load(path, device="cpu")
     drawn = []
     for seed, count in ((0, 2), (2, 1)):
-        request = SampleRequest(count, seed=seed)
+        request = SampleRequest.of(count, seed=seed, temperature=0.7)
         drawn += sample_pieces(teacher.model, teacher.settings, request, length=32)
     assert {len(ids) for ids in drawn} == {128}, "two windows"
     pieces = {tuple(ids[at : at + 64]): n for n, ids in enumerate(drawn) for at in (0, 64)}

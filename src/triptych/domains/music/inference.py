@@ -153,15 +153,17 @@ class MusicModel(MusicEvaluation):
         return [self._in_frame(blank, piece, end, seconds) for piece in pieces]
 
     def drawn_batches(self, config: Config) -> ResumableLoader:
-        """Sample pieces of two windows, at temperature 1 from the run's seed."""
+        """Sample pieces of two windows, from the run's seed."""
         if self.averaged_from:
             return self.averaged_from[0].drawn_batches(config)
-        count, seed = config.optim.objective.distillation.drawn, config.run.seed
+        wanted, seed = config.optim.objective.distillation, config.run.seed
+        count, temperature = wanted.drawn, wanted.drawn_temperature
         tokenizer, progress = self.tokenizer, display("drawn pieces")
         length = -(-2 * config.data.sequence_length // tokenizer.tokens_per_unit)
         rows: list[Ids] = []
         for first in range(0, count, DRAWN_TOGETHER):
-            some = SampleRequest(min(DRAWN_TOGETHER, count - first), seed=seed + first)
+            together = min(DRAWN_TOGETHER, count - first)
+            some = SampleRequest.of(together, seed=seed + first, temperature=temperature)
             rows += sample_pieces(self.model, self.settings, some, length=length)
             progress(len(rows), count)
         pieces = TrainingPieces.of_ids(rows, tokenizer)
