@@ -57,7 +57,7 @@ def average(models: Sequence[Model], symmetries: Mapping[str, int]) -> Model:
 
 
 def read_teachers(domain: Domain, config: RunSettings) -> list[TrainedModel]:
-    """Return the teachers of a run, each the mean over the transpositions of the settings.
+    """Return the teachers of a run, each at random transpositions within those of the settings.
 
     Raises UserError for a missing file, a model of another domain, and transpositions of models
     that have none.
@@ -69,7 +69,11 @@ def read_teachers(domain: Domain, config: RunSettings) -> list[TrainedModel]:
         check_domain(content["triptych"], domain.name, f"the teacher {name}")
         teacher = domain.restore(content, "cpu")
         teacher.name = name
-        teachers.append(teacher.averaged(transpositions=semitones) if semitones else teacher)
+        if semitones:
+            teacher = teacher.averaged(transpositions=semitones)
+            core: Any = teacher.full_model.get_submodule(teacher.core)
+            core.one_at_random = True
+        teachers.append(teacher)
     return teachers
 
 

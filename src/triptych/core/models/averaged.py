@@ -169,12 +169,30 @@ class Averaged(AutoregressiveModel):
 class AveragedDecoder(Averaged, CausalModel):
     """The mean of models of values given a condition; features are log-probabilities [B, L, V]."""
 
+    one_at_random = False
+    """Whether `features` are of one member for each row, at the cost of one: the expected gradient
+    of KL(p || q) is that of the mean p. For maps of one model alone."""
+
     def features(
         self, values: Tensor, previous: Tensor | None = None, condition: Condition = NO_CONDITION
     ) -> Tensor:
+        if self.one_at_random:
+            return self._at_random(values, previous, condition)
         readers = zip(self._readers(values, previous), self._conditions(condition), strict=True)
         parameters = (member(tokens, before, part) for (member, tokens, before), part in readers)
         return self._mean(parameters, self._reads(values[:, :-1], previous))
+
+    def _at_random(self, values: Tensor, previous: Tensor | None, condition: Condition) -> Tensor:
+        """The features of a member that has all tokens of a row, padding included, for each row."""
+        reads = self._reads(values, previous)[:, -1]  # [B, K]
+        tokens = self.maps[reads.float().multinomial(1).squeeze(1)]  # [B, V]
+        if previous is not None:
+            before = tokens.gather(1, previous.clamp(min=0).unsqueeze(1)).squeeze(1)  # [B]
+            previous = torch.where(previous < 0, previous, before)
+        logits = self.members[0](tokens.gather(1, values), previous, condition)  # [B, L, V]
+        own = tokens.unsqueeze(1).expand_as(logits)  # [B, L, V]
+        logits = at_least_float32(logits).gather(-1, own.clamp(min=0))
+        return logits.masked_fill(own < 0, -torch.inf).log_softmax(-1)
 
     def condition(self, *inputs: Any) -> AveragedCondition:
         return AveragedCondition(parts=tuple(member.condition(*inputs) for member in self.members))

@@ -48,8 +48,9 @@ class DistillationConfig(Checked):
     temperature: PositiveFloat = 1.0
     """Temperature T of both distributions; the term is multiplied by T^2."""
     transpositions: NonNegativeInt = 0
-    """Most semitones N of transpositions, of models of music: each teacher is the mean over those
-    of the music by -N to N semitones; 0 for the music as it is."""
+    """Most semitones N of transpositions, of models of music: each teacher reads each window
+    transposed by -N to N semitones at random, so that a run learns the mean over these; 0 for the
+    music as it is."""
     drawn: NonNegativeInt = 0
     """Pieces of music that the first teacher, without transpositions, samples for training in place
     of the data, which it may know by heart; 0 for the data."""
