@@ -18,6 +18,7 @@ from triptych.decoding.sampling import SampleRequest
 from triptych.domains.music.config import Augmentation, Config, DataConfig, ModelConfig
 from triptych.domains.music.domain import DOMAIN
 from triptych.domains.music.generation import sample_pieces
+from triptych.domains.music.model import MelodyEncoder
 from triptych.errors import UserError
 from triptych.training.engine.objective import DistillationConfig, ObjectiveConfig
 from triptych.training.run.checkpoint import average_weights, header, read_checkpoint
@@ -189,6 +190,10 @@ def test_teachers_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         DOMAIN.prepare(config(save(tmp_path / "a.ckpt", domain="image")))
     with pytest.raises(UserError, match=r"the teacher .*b\.ckpt does not .* sequence_length"):
         DOMAIN.prepare(config(save(tmp_path / "b.ckpt", sequence_length=128)))
+    accompanist = replace(config(), model=replace(config().model, melody=MelodyEncoder()))
+    teacher = load(save(tmp_path / "c.ckpt", accompanist), device="cpu")
+    with pytest.raises(UserError, match=r"c\.ckpt accompanies a melody"):
+        teacher.drawn_batches(config("c.ckpt", drawn=3))
     with pytest.raises(ValueError, match=r"drawn is 3, but there are no teachers"):
         config(drawn=3)
     with pytest.raises(UserError, match=r"pretrained:mnist is of the domain image"):

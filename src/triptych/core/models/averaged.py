@@ -170,8 +170,8 @@ class AveragedDecoder(Averaged, CausalModel):
     """The mean of models of values given a condition; features are log-probabilities [B, L, V]."""
 
     one_at_random = False
-    """Whether `features` are of one member for each row, at the cost of one: the expected gradient
-    of KL(p || q) is that of the mean p. For maps of one model alone."""
+    """Whether `features` are those of one random member for each row, at the cost of one: the
+    expected gradient of KL(p || q) is that of the mean p. For maps of one model alone."""
 
     def features(
         self, values: Tensor, previous: Tensor | None = None, condition: Condition = NO_CONDITION
@@ -183,7 +183,7 @@ class AveragedDecoder(Averaged, CausalModel):
         return self._mean(parameters, self._reads(values[:, :-1], previous))
 
     def _at_random(self, values: Tensor, previous: Tensor | None, condition: Condition) -> Tensor:
-        """The features of a member that has all tokens of a row, padding included, for each row."""
+        """Features of a random member for each row, of those with all its tokens and padding."""
         reads = self._reads(values, previous)[:, -1]  # [B, K]
         tokens = self.maps[reads.float().multinomial(1).squeeze(1)]  # [B, V]
         if previous is not None:

@@ -153,9 +153,14 @@ class MusicModel(MusicEvaluation):
         return [self._in_frame(blank, piece, end, seconds) for piece in pieces]
 
     def drawn_batches(self, config: Config) -> ResumableLoader:
-        """Sample pieces of two windows, from the run's seed."""
+        """Sample pieces of two windows, from the run's seed; UserError where a melody is needed."""
         if self.averaged_from:
             return self.averaged_from[0].drawn_batches(config)
+        if self.settings.model.melody is not None:
+            raise UserError(
+                f"{self.name} accompanies a melody; expected a teacher without one for "
+                "optim.objective.distillation.drawn"
+            )
         wanted, seed = config.optim.objective.distillation, config.run.seed
         count, temperature = wanted.drawn, wanted.drawn_temperature
         tokenizer, progress = self.tokenizer, display("drawn pieces")

@@ -55,8 +55,8 @@ class DistillationConfig(Checked):
     """Pieces of music that the first teacher, without transpositions, samples for training in place
     of the data, which it may know by heart; 0 for the data."""
     drawn_temperature: PositiveFloat = 1.0
-    """Divisor of the logits for these samples. A teacher that is too sure is as surprised by them
-    as by held-out data at its best temperature there."""
+    """Divisor of the logits for these samples. At the temperature that is best on held-out data,
+    they surprise the teacher as much as such data do."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
