@@ -25,6 +25,7 @@ from triptych.core.positions import (
 )
 from triptych.core.transformer import TransformerConfig
 from triptych.core.universal import Halting, Universal
+from triptych.domains.image.conditioner import NeighbourValues
 
 D = 12
 SIZES = {"n_layers": 2, "d_model": D, "n_heads": 3, "dropout": 0.0, "feed_forward": GELU(16)}
@@ -100,12 +101,14 @@ def sub_pixel_model() -> DecoderOnly:
     return model.double()
 
 
-def pixel_model() -> DecoderOnly:
+def pixel_model(neighbours: int = 0) -> DecoderOnly:
     shape = (3, 4, 1)
+    order = orders.raster(shape)
     return decoder_only(
         7, shape, embedding=PixelEmbedding(7, 3, D),
-        positions=AxialEmbedding(orders.raster(shape), D), attention=Local2D(2, 2, 1, 1),
-        head=MixtureOfLogisticsHead(D, levels=7, channels=3, components=2),
+        positions=AxialEmbedding(order, D), attention=Local2D(2, 2, 1, 1),
+        head=MixtureOfLogisticsHead(D, 7, channels=3, components=2, neighbours=neighbours),
+        term=NeighbourValues(order, 7) if neighbours else None,
     ).double()  # fmt: skip
 
 
@@ -122,5 +125,6 @@ MODELS = {
     "term": (model_with_term, (11,)),
     "sub-pixels": (sub_pixel_model, (36,)),
     "pixels": (pixel_model, (12, 3)),
+    "pixels and their neighbours": (lambda: pixel_model(4), (12, 3)),
 }
 """Models and the shapes of their values."""

@@ -123,6 +123,28 @@ def test_a_mixture_likelihood_is_the_sum_over_components_by_hand(channels: int) 
         assert found == pytest.approx(-math.log(likelihood), abs=1e-9)
 
 
+def test_the_means_of_a_mixture_follow_the_neighbours() -> None:
+    """Weighted sums of the neighbours, of which earlier channels are differences, in loops."""
+    head = MixtureOfLogisticsHead(4, levels=9, channels=3, components=2, neighbours=2).double()
+    assert head.of_neighbours is not None
+    features, around = torch.randn(5, 4).double(), torch.rand(5, 2, 3).double() * 2 - 1
+    x = torch.cat([features, around.flatten(1)], dim=1)
+    new = head(x)
+    torch.testing.assert_close(new, head.parameters_of(features), rtol=0, atol=0)
+    torch.nn.init.normal_(head.of_neighbours.weight)
+    rows, plain = head(x).view(5, 10, 2), new.view(5, 10, 2)
+    weights = head.of_neighbours(features).view(5, 2, 3, 2)
+    for b in range(5):
+        for m in range(2):
+            sums = [sum(weights[b, n, c, m] * around[b, n, c] for n in range(2)) for c in range(3)]
+            link = plain[b, 7:, m].tanh()  # green on red, blue on red, blue on green
+            red, green = sums[0], sums[1] - link[0] * sums[0]
+            blue = sums[2] - link[1] * sums[0] - link[2] * sums[1]
+            expected = plain[b, :, m].clone()
+            expected[1:4] += torch.stack([red, green, blue])
+            torch.testing.assert_close(rows[b, :, m], expected)
+
+
 def test_a_categorical_likelihood_is_the_softmax_and_sums_to_one() -> None:
     head, x = CategoricalHead(8, 5).double(), torch.randn(3, 8, dtype=torch.float64)
     torch.nn.init.normal_(head.logits.weight)

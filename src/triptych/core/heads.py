@@ -107,9 +107,16 @@ class MixtureOfLogistics(HeadConfig):
 
     components: PositiveInt = 10
     """Number of logistics in the mixture."""
+    neighbours: bool = False
+    """Means also depend linearly on the values of the pixel to the left and the three above."""
 
     def build(self, d_model: int, levels: int, channels: int) -> MixtureOfLogisticsHead:
-        return MixtureOfLogisticsHead(d_model, levels, channels, self.components)
+        neighbours = len(NEIGHBOURS) if self.neighbours else 0
+        return MixtureOfLogisticsHead(d_model, levels, channels, self.components, neighbours)
+
+
+NEIGHBOURS = ((0, -1), (-1, -1), (-1, 0), (-1, 1))
+"""Rows and columns from a pixel to the one on the left and the three above."""
 
 
 class PastTerm(nn.Module, ABC):
@@ -122,9 +129,16 @@ class PastTerm(nn.Module, ABC):
     reach: int
     """Number R of values before a position that it reads."""
 
+    def read(self, positions: Tensor) -> Tensor:
+        """Numbers of the values that it reads at positions int64 [P], the first is 1: [P, R].
+
+        0 and less stand for none.
+        """
+        return positions.unsqueeze(1) + torch.arange(1 - self.reach, 1, device=positions.device)
+
     @abstractmethod
     def forward(self, past: Tensor, positions: Tensor) -> Tensor:
-        """The term at positions int64 [P]: past int64 [B, P, R], -1 for none -> [B, P, V]."""
+        """The term at positions int64 [P]: past int64 [B, P, R(, C)], -1 for none -> [B, P, V]."""
 
 
 class CategoricalHead(Head):
@@ -204,15 +218,27 @@ class MixtureOfLogisticsHead(Head):
     channel depends linearly on the pixel's earlier channels. Parameters per pixel:
     components x (1 + 2 channels + channels (channels - 1) / 2), 100 for 10 components in RGB.
     Targets are int64 [..., C]; `nll` is that of the whole pixel.
+
+    neighbours: number N of pixels whose values, in [-1, 1], follow the features: [..., D + N C].
+    Each mean has a weighted sum of them in its channel added, and the earlier channels count as
+    their difference from such sums. The decoder gives the weights, which start at zero.
     """
 
-    def __init__(self, d_model: int, levels: int, channels: int, components: int) -> None:
+    def __init__(
+        self, d_model: int, levels: int, channels: int, components: int, neighbours: int = 0
+    ) -> None:
         super().__init__()
         self.levels, self.channels, self.components = levels, channels, components
+        self.d_model, self.neighbours = d_model, neighbours
         coefficients = channels * (channels - 1) // 2
         # Rows of mixture logits, means, log scales and coefficients of earlier channels.
         self.sizes = [1, channels, channels, coefficients]
         self.parameters_of = nn.Linear(d_model, components * sum(self.sizes))
+        self.of_neighbours: nn.Linear | None = None
+        if neighbours:
+            self.of_neighbours = nn.Linear(d_model, components * channels * neighbours)
+            nn.init.zeros_(self.of_neighbours.weight)
+            nn.init.zeros_(self.of_neighbours.bias)
         nn.init.xavier_uniform_(self.parameters_of.weight)
         nn.init.zeros_(self.parameters_of.bias)
         with torch.no_grad():
@@ -231,8 +257,21 @@ class MixtureOfLogisticsHead(Head):
         if autocasts(x.device.type):
             with torch.autocast(x.device.type, enabled=False):
                 return self.forward(at_least_float32(x))
-        parameters: Tensor = self.parameters_of(x)  # [..., Z]
-        return parameters
+        features, values = x[..., : self.d_model], x[..., self.d_model :]  # [..., D], [..., N C]
+        parameters: Tensor = self.parameters_of(features)  # [..., Z]
+        if self.of_neighbours is None:
+            return parameters
+        weights = self.of_neighbours(features)  # [..., N C M]
+        weights = weights.unflatten(-1, (self.neighbours, self.channels, self.components))
+        values = values.unflatten(-1, (self.neighbours, self.channels, 1))  # [..., N, C, 1]
+        expected = (weights * values).sum(-3)  # [..., C, M]
+        rows = parameters.unflatten(-1, (-1, self.components))  # [..., rows, M]
+        mixture, means, log_scales, coefficients = rows.split(self.sizes, dim=-2)
+        # `_mean` adds earlier channels as they are: take off what the neighbours say of them.
+        earlier = -coefficients.tanh()
+        added = [self._mean(c, expected, earlier, expected) for c in range(self.channels)]
+        means = means + torch.stack(added, dim=-2)  # [..., C, M]
+        return torch.cat([mixture, means, log_scales, coefficients], dim=-2).flatten(-2)
 
     def nll(self, parameters: Tensor, targets: Tensor) -> Tensor:
         mixture, means, log_scales, coefficients = self._split(parameters)

@@ -13,7 +13,7 @@ from triptych.core.heads import Categorical, HeadConfig, MixtureOfLogistics
 from triptych.core.positions import blocks, raster
 from triptych.decoding.generate import generate
 from triptych.decoding.sampling import Draft, SampleRequest, sample_value
-from triptych.domains.image.conditioner import PixelsAbove, transformed
+from triptych.domains.image.conditioner import NeighbourValues, PixelsAbove, transformed
 from triptych.types import Sampling
 
 SHAPE, LEVELS = (4, 6, 3), 5
@@ -45,7 +45,31 @@ def test_the_vectors_are_those_of_the_three_pixels_above(
         torch.testing.assert_close(vectors[:, t], expected)
 
 
-@pytest.mark.parametrize("head", [Categorical(), MixtureOfLogistics(components=2)])
+@pytest.mark.parametrize("block_order", [False, True])
+def test_the_values_of_the_neighbours_are_those_of_the_image(block_order: bool) -> None:
+    height, width, channels = SHAPE
+    grid = (height, width, 1)
+    order = blocks(grid, 2, 3) if block_order else raster(grid)
+    neighbours = NeighbourValues(order, LEVELS)
+    image = torch.randint(LEVELS, (2, *SHAPE))
+    values = order.to_sequence(image.unsqueeze(3))  # [B, L, C]
+    index = torch.arange(order.length)
+    read = torch.cat([torch.full_like(values[:, :1], -1), values], dim=1)  # [B, 1 + L, C]
+    found = neighbours(read[:, neighbours.read(index)], index).view(2, -1, 4, channels)
+    for t, (row, column, _) in enumerate(order.coordinates.tolist()):
+        places = [(row, column - 1), *((row - 1, column + step) for step in (-1, 0, 1))]
+        for n, (above, beside) in enumerate(places):
+            expected = torch.zeros(2, channels)
+            inside = above >= 0 and 0 <= beside < width
+            if inside and order.positions[above, beside, 0] < t:
+                expected = image[:, above, beside] / 2 - 1  # 0..4 as -1..1
+            torch.testing.assert_close(found[:, t, n], expected)
+
+
+HEADS = [Categorical(), MixtureOfLogistics(2), MixtureOfLogistics(2, neighbours=True)]
+
+
+@pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("order", ["raster", "blocks"])
 def test_cached_samples_are_those_of_teacher_forcing(head: HeadConfig, order: str) -> None:
     attention = Local2D(2, 3, 1, 1, order)  # type: ignore[arg-type]
@@ -67,13 +91,19 @@ def test_cached_samples_are_those_of_teacher_forcing(head: HeadConfig, order: st
         assert torch.equal(generate(model.core, replace(request, draft=Draft(2, 3))), values)
 
 
-def test_all_that_a_new_model_adds_is_zero() -> None:
+@pytest.mark.parametrize("neighbours", [False, True])
+def test_all_that_a_new_model_adds_is_zero(neighbours: bool) -> None:
     pixels = torch.randint(LEVELS, (2, *SHAPE), dtype=torch.uint8)
-    plain = tiny_image(SHAPE, LEVELS).full_model
-    more = tiny_image(SHAPE, LEVELS, pixels_above=True).full_model
+    plain = tiny_image(SHAPE, LEVELS, head=MixtureOfLogistics()).full_model
+    head = MixtureOfLogistics(neighbours=neighbours)
+    more = tiny_image(SHAPE, LEVELS, head=head, pixels_above=True).full_model
+    if neighbours:  # the tests' heads are random, a new one is not
+        for parameter in more.core.head.of_neighbours.parameters():  # type: ignore[union-attr]
+            torch.nn.init.zeros_(parameter)
     added = set(more.state_dict()) - set(plain.state_dict())
     more.load_state_dict(plain.state_dict(), strict=False)
-    assert added == {"core.conditioner.above.table.weight"}
+    of_head = {f"core.head.of_neighbours.{name}" for name in ("weight", "bias")}
+    assert added == {"core.conditioner.above.table.weight"} | (of_head if neighbours else set())
     with torch.no_grad():
         torch.testing.assert_close(more.eval().nll(pixels), plain.eval().nll(pixels))
 

@@ -71,9 +71,9 @@ class DecoderOnly(TransformerModel, CausalModel):
     positions: index int64 [L] -> [L, D].
     conditioner: makes the conditions of the model, with a memory exactly if the decoder has
     cross-attention; None for the base class, which adds the vectors of any condition.
-    term: of the logits, for a categorical head; `features` are then [B, L, D + V]. `previous` is
+    term: read from past values for the head; `features` are then [B, L, D + V]. `previous` is
     not among the values that it reads.
-    Raises ValueError where the attention or a term reads token ids and a position is a whole pixel.
+    Raises ValueError where the attention reads token ids and a position is a whole pixel.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class DecoderOnly(TransformerModel, CausalModel):
         self.term = term
         self.reads_memory = any(block.cross is not None for block in decoder.blocks)
         self.value_shape = embedding.value_shape
-        if (decoder.uses_token_ids or term is not None) and self.value_shape:
+        if decoder.uses_token_ids and self.value_shape:
             raise ValueError("what reads token ids needs one token per position, not a whole pixel")
 
     def features(
@@ -111,7 +111,7 @@ class DecoderOnly(TransformerModel, CausalModel):
         features: Tensor = self.decoder(x, context)  # [B, L, D]
         if self.term is None:
             return features
-        read = nn.functional.pad(values[:, :-1], (1, 0), value=-1)  # [B, L]
+        read = torch.cat([torch.full_like(values[:, :1], -1), values[:, :-1]], dim=1)  # [B, L(, C)]
         index = torch.arange(values.shape[1], device=values.device)  # [L]
         return self._with_term(features, index, read)
 
@@ -132,7 +132,8 @@ class DecoderOnly(TransformerModel, CausalModel):
         kept = self.conditioner.start(condition, batch, length)
         read = None
         if self.term is not None:
-            read = torch.full((batch, length), -1, device=self.start.device)
+            shape = batch, length, *self.value_shape
+            read = torch.full(shape, -1, device=self.start.device)  # [B, L(, C)]
         return DecodingState(empty.layers, empty.memory, Kept(kept, read))
 
     def prefill(
@@ -162,9 +163,9 @@ class DecoderOnly(TransformerModel, CausalModel):
     def _with_term(self, x: Tensor, positions: Tensor, read: Tensor) -> Tensor:
         """x [B, P, D] and the term at positions [P]: [B, P, D + V]; read: as in `Kept`."""
         assert self.term is not None
-        back = torch.arange(1 - self.term.reach, 1, device=positions.device)  # [R]
-        places = positions.unsqueeze(1) + back  # [P, R]
-        past = read[:, places.clamp(min=0)].masked_fill(places < 0, -1)  # [B, P, R]
+        places = self.term.read(positions)  # [P, R]
+        none = (places < 0).view(*places.shape, *(1 for _ in self.value_shape))  # [P, R(, 1)]
+        past = read[:, places.clamp(min=0)].masked_fill(none, -1)  # [B, P, R(, C)]
         return torch.cat([x, self.term(past, positions)], dim=-1)  # [B, P, D + V]
 
     def _inputs(

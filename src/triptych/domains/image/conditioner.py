@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from triptych.core.heads import NEIGHBOURS, PastTerm
 from triptych.core.models.base import NO_CONDITION, Condition, Conditioner, added
 from triptych.core.models.encoder_only import SequenceEncoder
 from triptych.core.positions import GenerationOrder
@@ -166,3 +167,30 @@ class PixelsAbove(nn.Module):
             per_sample_weights=counted.flatten(2).flatten(0, 1),
         )  # [B P, D]
         return vectors.view(len(values), len(positions), -1)  # [B, P, D]
+
+
+class NeighbourValues(PastTerm):
+    """The values of the pixel to the left and of the three above, in [-1, 1], for a head.
+
+    A pixel outside of the image or later in the order counts as the middle, 0.
+    """
+
+    def __init__(self, order: GenerationOrder, levels: int) -> None:
+        super().__init__()
+        self.levels, self.reach = levels, len(NEIGHBOURS)
+        width = order.shape[1]
+        at = order.coordinates[:, None, :2] + torch.tensor(NEIGHBOURS)  # [L, 4, 2]
+        row, column = at.unbind(-1)  # 2 x [L, 4]
+        inside = (row >= 0) & (column >= 0) & (column < width)  # [L, 4]
+        position = order.positions[row.clamp(min=0), column.clamp(0, width - 1), 0]  # [L, 4]
+        known = inside & (position < torch.arange(order.length).unsqueeze(1))  # [L, 4]
+        self.register_buffer("places", torch.where(known, position + 1, 0), persistent=False)
+
+    places: Tensor  # int64 [L, 4], as `read` returns them
+
+    def read(self, positions: Tensor) -> Tensor:
+        return self.places[positions]  # [P, 4]
+
+    def forward(self, past: Tensor, positions: Tensor) -> Tensor:
+        centres = past * (2 / (self.levels - 1)) - 1  # [B, P, 4, C]
+        return centres.masked_fill(past < 0, 0).flatten(2)  # [B, P, 4 C]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from triptych.core.attention.full import Full
 from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, ValueEmbedding
-from triptych.core.heads import Categorical, HeadConfig
+from triptych.core.heads import Categorical, HeadConfig, MixtureOfLogistics
 from triptych.core.models.base import Condition
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_only import SequenceEncoder
@@ -23,6 +23,7 @@ from triptych.decoding.given import resample
 from triptych.decoding.sampling import Given, SampleRequest, part_of
 from triptych.domains.image.conditioner import (
     ImageConditioner,
+    NeighbourValues,
     PixelsAbove,
     SmallImage,
     transformed,
@@ -120,6 +121,8 @@ class ImageTransformer(nn.Module):
                 parts.dropout,
             )
             small = SmallImage(encoder, self.order, self.factor, d_model)
+        head = config.head
+        reads_neighbours = isinstance(head, MixtureOfLogistics) and head.neighbours
         above = PixelsAbove(self.order, channels, levels, d_model) if config.pixels_above else None
         self.core = DecoderOnly(
             embedding,
@@ -129,6 +132,7 @@ class ImageTransformer(nn.Module):
             d_model=d_model,
             dropout=transformer.dropout,
             conditioner=ImageConditioner(small, above),
+            term=NeighbourValues(self.order, levels) if reads_neighbours else None,
         )
         if n_classes:
             # Made here, because the order of the random numbers decides the weights of a seed.
