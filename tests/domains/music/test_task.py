@@ -26,7 +26,7 @@ from triptych.domains.music.data import PADDING, evaluation_batches
 from triptych.domains.music.generation import sample_pieces
 from triptych.domains.music.inference import restore
 from triptych.domains.music.sources.base import Piece, PieceSource
-from triptych.domains.music.task import MusicTrainingModule, prepare
+from triptych.domains.music.task import MusicTrainingModule, expected_parallels, prepare
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.errors import UserError
@@ -82,6 +82,26 @@ def scored(pieces, data=None, batch_size=2):
     texts = [ChoraleTokenizer().tokens(piece.content) for piece in pieces]
     settings = Config(data or config().data).model_settings()
     return evaluation_batches(texts, settings, batch_size=batch_size)
+
+
+def test_the_penalty_of_parallels_is_a_part_of_the_loss_in_training_alone():
+    plain, losses = config(), []
+    for penalty in (0.0, 3.0):
+        torch.manual_seed(0)
+        model = replace(plain.model, voice_leading=True, parallel_penalty=penalty)
+        model = replace(model, transformer=replace(model.transformer, dropout=0.0))
+        task = with_random_head(MusicTrainingModule(replace(plain, model=model)))
+        batch = next(iter(scored(Scales().load("validation", ChoraleTokenizer()))))
+        for training in (True, False):
+            prediction = task.train(training).predictions(task.model, batch)
+            losses.append(task.config.optim.objective.training_loss(
+                lambda *_, of=prediction: of, task.model, batch, [])[0].item())  # fmt: skip
+    expected = expected_parallels(
+        task.model, prediction.features, prediction.targets, batch.scored
+    ).item()
+    assert expected > 0
+    assert losses[2] == pytest.approx(losses[0] + 3 * expected, rel=1e-5)
+    assert losses[1] == losses[3] == pytest.approx(losses[0])
 
 
 def test_a_uniform_model_gives_exactly_log_v(task):

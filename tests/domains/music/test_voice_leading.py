@@ -2,10 +2,14 @@
 
 import pytest
 import torch
+from random_head import with_random_head
 from torch import Tensor
 
+from triptych.core.positions import Sinusoidal
+from triptych.core.transformer import TransformerConfig
 from triptych.domains.music.model import ModelConfig
 from triptych.domains.music.notes import SILENT
+from triptych.domains.music.task import expected_parallels
 from triptych.domains.music.tokenizers.attacks import AttackTokenizer
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
@@ -53,6 +57,27 @@ def test_the_term_is_the_sum_over_the_voices_above(tokenizer: ChoraleTokenizer) 
         for position in range(27):
             expected = by_the_definition(term, values[:position])
             torch.testing.assert_close(found[row, position], expected)
+
+
+@torch.no_grad()
+def test_the_expected_parallels_are_those_of_a_loop() -> None:
+    tokenizer = AttackTokenizer()
+    sizes = TransformerConfig(n_layers=1, d_model=8, n_heads=2, dropout=0.0, positions=Sinusoidal())
+    model = with_random_head(
+        ModelConfig(sizes, voice_leading=True, tokenizer=tokenizer).build(length=32)
+    ).double()
+    count = VoiceLeading(tokenizer.id_pitches, N)
+    numbers(count)[1, 0, 0] = numbers(count)[1, 7, 7] = 1
+    torch.manual_seed(2)
+    ids, scored = torch.randint(40, 60, (2, 15)), torch.rand(2, 15) > 0.3
+    p = model(ids).softmax(-1)
+    total = sum(
+        float(p[row, at] @ by_the_definition(count, ids[row, :at].tolist()))
+        for row, at in scored.nonzero().tolist()
+    )
+    assert total > 0
+    found = expected_parallels(model, model.features(ids), ids, scored)
+    assert float(found) == pytest.approx(total / int(scored.sum()))
 
 
 @torch.no_grad()
@@ -131,3 +156,5 @@ def test_music_without_voices_has_none() -> None:
     config = ModelConfig(voice_leading=True, tokenizer=EventTokenizer())
     with pytest.raises(ValueError, match="voice_leading"):
         config.build(length=64)
+    with pytest.raises(ValueError, match="parallel_penalty"):
+        ModelConfig(parallel_penalty=1.0).build(length=64)

@@ -111,9 +111,13 @@ class DecoderOnly(TransformerModel, CausalModel):
         features: Tensor = self.decoder(x, context)  # [B, L, D]
         if self.term is None:
             return features
-        read = torch.cat([torch.full_like(values[:, :1], -1), values[:, :-1]], dim=1)  # [B, L(, C)]
         index = torch.arange(values.shape[1], device=values.device)  # [L]
-        return self._with_term(features, index, read)
+        return torch.cat([features, self.term(self.past(values), index)], dim=-1)  # [B, L, D + V]
+
+    def past(self, values: Tensor) -> Tensor:
+        """What the term reads at each position of values: int64 [B, L, R(, C)], -1 for none."""
+        read = torch.cat([torch.full_like(values[:, :1], -1), values[:, :-1]], dim=1)  # [B, L(, C)]
+        return self._past(torch.arange(values.shape[1], device=values.device), read)
 
     def condition(self, *inputs: Any) -> Condition:
         condition: Condition = self.conditioner(*inputs)
@@ -158,15 +162,17 @@ class DecoderOnly(TransformerModel, CausalModel):
         return self.add_positions(x, encodings, vectors)
 
     def head_inputs(self, x: Tensor, positions: Tensor, state: DecodingState[Any]) -> Tensor:
-        return x if self.term is None else self._with_term(x, positions, state.own.read)
+        if self.term is None:
+            return x
+        term = self.term(self._past(positions, state.own.read), positions)  # [B, P, V]
+        return torch.cat([x, term], dim=-1)  # [B, P, D + V]
 
-    def _with_term(self, x: Tensor, positions: Tensor, read: Tensor) -> Tensor:
-        """x [B, P, D] and the term at positions [P]: [B, P, D + V]; read: as in `Kept`."""
+    def _past(self, positions: Tensor, read: Tensor) -> Tensor:
+        """What the term reads at positions [P]: [B, P, R(, C)]; read: as in `Kept`."""
         assert self.term is not None
         places = self.term.read(positions)  # [P, R]
         none = (places < 0).view(*places.shape, *(1 for _ in self.value_shape))  # [P, R(, 1)]
-        past = read[:, places.clamp(min=0)].masked_fill(none, -1)  # [B, P, R(, C)]
-        return torch.cat([x, self.term(past, positions)], dim=-1)  # [B, P, D + V]
+        return read[:, places.clamp(min=0)].masked_fill(none, -1)  # [B, P, R(, C)]
 
     def _inputs(
         self,

@@ -23,7 +23,7 @@ from triptych.domains.music.tokenizers.base import (
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.voice_leading import VoiceLeading
 from triptych.training.run.checkpoint import ModelSettings
-from triptych.types import Checked, NonNegativeInt, PositiveInt
+from triptych.types import Checked, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 
 def relative_transformer() -> TransformerConfig:
@@ -74,6 +74,9 @@ class ModelConfig:
     voice_leading: bool = False
     """Add to the logits what the intervals to the voices above say (chorales only, see
     `VoiceLeading`)."""
+    parallel_penalty: NonNegativeFloat = 0.0
+    """Weight in training of the number of parallel fifths and octaves that the model expects at a
+    token; with `voice_leading`. W makes them about 1 + W times as rare."""
     melody: MelodyEncoder | None = None
     """Encoder of a melody that every piece accompanies; null for a model without one."""
     tokenizer: MusicTokenizer = field(default_factory=ChoraleTokenizer)
@@ -88,6 +91,8 @@ class ModelConfig:
         n_voices = len(tokenizer.voice_ranges)
         if self.voice_leading and not n_voices:
             raise ValueError(f"{tokenizer.name} has no voices; set model.voice_leading to false")
+        if self.parallel_penalty and not self.voice_leading:
+            raise ValueError("model.parallel_penalty needs model.voice_leading true")
         positions = transformer.input_positions(order)
         cycles = tokenizer.voice_cycles if self.voice_embedding else ()
         cycles += tokenizer.meter_cycles if self.meter_embedding else ()

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from triptych.core.heads import at_least_float32
 from triptych.core.models.base import NO_CONDITION
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.sampling import SampleRequest
@@ -23,6 +25,7 @@ from triptych.domains.music.generation import sample_pieces
 from triptych.domains.music.metrics import MusicScores, count_models, values_of
 from triptych.domains.music.midi import write_piece
 from triptych.domains.music.notes import Ids
+from triptych.domains.music.voice_leading import VoiceLeading
 from triptych.errors import UserError
 from triptych.training.engine.module import ATTENTION, TrainingModule
 from triptych.training.engine.objective import Predictions
@@ -55,7 +58,11 @@ class MusicTrainingModule(MusicScores, TrainingModule):
         melody = batch.melody
         condition = NO_CONDITION if melody is None else model.condition(melody)
         features = model.features(values, batch.previous, condition)  # [B, L, D]
-        return Predictions(features, model.head, values, batch.scored)
+        further: Tensor | float = 0.0
+        penalty = self.config.model.parallel_penalty
+        if penalty and model.training:
+            further = penalty * expected_parallels(model, features, values, batch.scored)
+        return Predictions(features, model.head, values, batch.scored, further=further)
 
     def log_samples(self, folder: Path) -> None:
         """Sample pieces at temperature 1 from the run's seed, as MIDI, sound and drawing.
@@ -80,6 +87,23 @@ class MusicTrainingModule(MusicScores, TrainingModule):
             attention = note_attention(self.model, self.settings, first, query)
             drawing = attention_png(attention, tokenizer.to_score(first))
             (folder / ATTENTION).write_bytes(drawing)
+
+
+def expected_parallels(
+    model: DecoderOnly, features: Tensor, values: Tensor, scored: Tensor
+) -> Tensor:
+    """Return the mean number of parallels that the model expects at a token, given those before.
+
+    features [B, L, D + V], of values int64 [B, L]; scored: bool [B, L], tokens of the mean. As a
+    part of the loss it is a rule that holds in expectation (posterior regularisation, Ganchev et
+    al. 2010, section 2).
+    """
+    assert isinstance(model.term, VoiceLeading)
+    index = torch.arange(values.shape[1], device=values.device)  # [L]
+    parallels = model.term.parallels(model.past(values), index)  # [B, L, V]
+    p = at_least_float32(model.head(features)).softmax(-1)  # [B, L, V]
+    expected = (p * parallels).sum(-1)  # [B, L]
+    return expected.masked_fill(~scored, 0).sum() / scored.sum().clamp(min=1)
 
 
 def prepare(

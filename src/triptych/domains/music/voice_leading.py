@@ -7,6 +7,8 @@ from triptych.core.heads import PastTerm
 from triptych.domains.music.notes import SILENT, Ids
 
 OCTAVE = 12
+PERFECT = (0, 7)
+"""Intervals that are not to move in parallel, modulo an octave: octave and unison, and fifth."""
 
 
 class VoiceLeading(PastTerm):
@@ -32,6 +34,20 @@ class VoiceLeading(PastTerm):
     pitches: Tensor
 
     def forward(self, past: Tensor, positions: Tensor) -> Tensor:
+        return self.sums(self.numbers, past, positions)
+
+    def parallels(self, past: Tensor, positions: Tensor) -> Tensor:
+        """Number of parallel fifths and octaves that each id would make: [B, P, V], as `forward`.
+
+        The same fifth or octave between two voices, both of which move.
+        """
+        ones = torch.zeros_like(self.numbers).view(2, OCTAVE, OCTAVE)
+        for interval in PERFECT:
+            ones[1, interval, interval] = 1
+        return self.sums(ones, past, positions)
+
+    def sums(self, numbers: Tensor, past: Tensor, positions: Tensor) -> Tensor:
+        """Sums of such numbers over the voices above, as `forward`."""
         n = self.n_voices
         sung = torch.cat([self.pitches, self.pitches.new_full((1,), SILENT)])[past]  # [B, P, R]
         own = sung[..., n - 1, None]  # [B, P, 1]
@@ -41,7 +57,7 @@ class VoiceLeading(PastTerm):
         rests = (own == SILENT) | (above == SILENT) | (before == SILENT)  # [B, P, voices - 1]
         left_out = rests | (apart > (positions % n).unsqueeze(1))  # [B, P, voices - 1]
         row = (above != before) * OCTAVE + (before - own) % OCTAVE  # [B, P, voices - 1]
-        table = self.numbers.view(-1, OCTAVE)  # [24, 12]
+        table = numbers.view(-1, OCTAVE)  # [24, 12]
         rows = nn.functional.embedding(row, table)  # [B, P, voices - 1, 12]
         rows = rows.masked_fill(left_out.unsqueeze(-1), 0)
         classes = torch.arange(OCTAVE, device=past.device)  # [12]

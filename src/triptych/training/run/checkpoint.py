@@ -42,7 +42,7 @@ FORMAT = 2
 NEEDED = ("domain", "model", "vocabulary")
 """Keys of the header without which no model opens."""
 
-TRAINING_ONLY = ("dropout", "label_smoothing", "activation_checkpointing")
+TRAINING_ONLY = ("dropout", "label_smoothing", "activation_checkpointing", "parallel_penalty")
 """Ends of the names of settings of a model that a trained one does not read."""
 
 
