@@ -130,7 +130,7 @@ def test_a_part_is_written_with_its_class() -> None:
     plain = to_plain(OTHERS["image"])
     assert plain["model"]["head"] == {
         "class_path": "triptych.core.heads.MixtureOfLogistics",
-        "init_args": {"components": 3},
+        "init_args": {"components": 3, "neighbours": False},
     }
     assert "class_path" not in plain["run"], "a group of which there is one kind is spread out"
 
