@@ -74,10 +74,14 @@ class ImageConditioner(Conditioner):
     def _above(
         self, values: Tensor, after: Tensor, positions: Tensor, kept: Tensor | None
     ) -> Tensor | None:
-        """Vectors of positions int64 [P], once the values [B, Q] are kept; after: them, [Q]."""
+        """Vectors of positions int64 [P], once the values [B, Q] are kept; after: them, [Q].
+
+        What is kept for position 0 is written again with the first value.
+        """
         if self.above is None or kept is None:
             return None
-        vectors: Tensor = self.above(kept.index_copy_(1, after - 1, values), positions)
+        places = (after - 1).clamp(min=0)  # [Q]
+        vectors: Tensor = self.above(kept.index_copy_(1, places, values), positions)
         return vectors  # [B, P, D]
 
 
@@ -166,7 +170,7 @@ class PixelsAbove(nn.Module):
             mode="sum",
             per_sample_weights=counted.flatten(2).flatten(0, 1),
         )  # [B P, D]
-        return vectors.view(len(values), len(positions), -1)  # [B, P, D]
+        return vectors.view(*rows.shape[:2], -1)  # [B, P, D]
 
 
 class NeighbourValues(PastTerm):

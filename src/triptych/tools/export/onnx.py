@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from triptych.core.models.base import NO_CONDITION, Condition
 from triptych.core.models.decoder_only import DecoderOnly, Kept
 from triptych.core.state import DecodingState, tensors_of
+from triptych.domains.image.conditioner import Inputs
 from triptych.errors import UserError
 from triptych.files.results import json_bytes
 from triptych.tools.export.original import Original, Written, usage
@@ -72,11 +73,14 @@ def write(original: Original, folder: Path) -> Written:
 def named_tensors(state: DecodingState[Any]) -> dict[str, Tensor]:
     """Return the caches of a state by the names that a graph has for them.
 
-    They are such as key_0 of the first layer, and read for what the positions have read.
+    They are such as key_0 of the first layer, read for what the positions have read, and pixels for
+    the values of a model that looks at the pixels above.
     """
     names = [f"{name}_{index}" for index, layer in enumerate(state.layers) for name in layer]
     names += [] if state.own.read is None else ["read"]
-    return dict(zip(names, tensors_of([state.layers, state.own.read]), strict=True))
+    pixels = getattr(state.own.condition, "values", None)
+    names += [] if pixels is None else ["pixels"]
+    return dict(zip(names, tensors_of([state.layers, state.own.read, pixels]), strict=True))
 
 
 class DecoderStep(nn.Module):
@@ -92,6 +96,7 @@ class DecoderStep(nn.Module):
         super().__init__()
         self.model = model
         self.layers = [list(layer) for layer in state.layers]
+        self.condition = state.own.condition
         self.classes = classes
 
     def forward(
@@ -109,12 +114,16 @@ class DecoderStep(nn.Module):
         model = self.model
         given = iter(tensors)
         layers = [{name: next(given).clone() for name in layer} for layer in self.layers]
-        read = next(given).clone() if model.term is not None else None  # [B, L]
-        state = DecodingState(layers, [None] * len(layers), Kept(None, read))
+        read = next(given).clone() if model.term is not None else None  # [B, L(, C)]
+        kept = None if self.classes is None else self.classes(label).unsqueeze(1)  # [B, 1, D]
+        if isinstance(self.condition, Inputs):
+            pixels = None if self.condition.values is None else next(given).clone()  # [B, L(, C)]
+            kept = Inputs(kept, pixels)
+        state = DecodingState(layers, [None] * len(layers), Kept(kept, read))
         first = value if value.ndim == 2 else value[..., 0]  # [B, 1]
         x = model.embedding(value.clamp(min=0), (position - 1).clamp(min=0))  # [B, 1, D]
         x = torch.where((first < 0).unsqueeze(-1), model.start, x)  # [B, 1, D]
-        vectors = None if self.classes is None else self.classes(label).unsqueeze(1)  # [B, 1, D]
+        vectors = model.conditioner.step_vectors(value.clamp(min=0), position, kept)  # [B, 1, D]
         context = model.decoder.step_context(position, state)
         if model.decoder.uses_token_ids:
             context = replace(context, token_ids=value)
@@ -152,8 +161,9 @@ def save_decoder(
             opset_version=OPSET,
             verbose=False,
         )
-    for node in program.model.graph:
-        node.metadata_props.clear()  # they hold paths of this machine
+    for part in (program.model.graph, *program.model.functions.values()):
+        for node in part.all_nodes():  # also those of loops
+            node.metadata_props.clear()  # they hold paths of this machine
     program.save(str(folder / STEP), external_data=False)
 
 
