@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from triptych.core.models.base import NO_CONDITION, Condition
 from triptych.core.models.decoder_only import DecoderOnly, Kept
 from triptych.core.state import DecodingState, tensors_of
-from triptych.domains.image.conditioner import Inputs
 from triptych.errors import UserError
 from triptych.files.results import json_bytes
 from triptych.tools.export.original import Original, Written, usage
@@ -96,7 +95,7 @@ class DecoderStep(nn.Module):
         super().__init__()
         self.model = model
         self.layers = [list(layer) for layer in state.layers]
-        self.condition = state.own.condition
+        self.keeps_pixels = getattr(state.own.condition, "values", None) is not None
         self.classes = classes
 
     def forward(
@@ -115,10 +114,10 @@ class DecoderStep(nn.Module):
         given = iter(tensors)
         layers = [{name: next(given).clone() for name in layer} for layer in self.layers]
         read = next(given).clone() if model.term is not None else None  # [B, L(, C)]
-        kept = None if self.classes is None else self.classes(label).unsqueeze(1)  # [B, 1, D]
-        if isinstance(self.condition, Inputs):
-            pixels = None if self.condition.values is None else next(given).clone()  # [B, L(, C)]
-            kept = Inputs(kept, pixels)
+        vectors = None if self.classes is None else self.classes(label).unsqueeze(1)  # [B, 1, D]
+        kept = model.conditioner.start(Condition(vectors), value.shape[0], 1)
+        if self.keeps_pixels:
+            kept = replace(kept, values=next(given).clone())  # [B, L(, C)]
         state = DecodingState(layers, [None] * len(layers), Kept(kept, read))
         first = value if value.ndim == 2 else value[..., 0]  # [B, 1]
         x = model.embedding(value.clamp(min=0), (position - 1).clamp(min=0))  # [B, 1, D]
