@@ -99,6 +99,10 @@ class Categorical(HeadConfig):
         return CategoricalHead(d_model, levels)
 
 
+NEIGHBOURS = ((0, -1), (-1, -1), (-1, 0), (-1, 1))
+"""Rows and columns from a pixel to the one on the left and the three above."""
+
+
 @dataclass(frozen=True)
 class MixtureOfLogistics(HeadConfig):
     """A mixture of discretised logistics at each pixel (Salimans et al. 2017, section 2.1)."""
@@ -115,15 +119,12 @@ class MixtureOfLogistics(HeadConfig):
         return MixtureOfLogisticsHead(d_model, levels, channels, self.components, neighbours)
 
 
-NEIGHBOURS = ((0, -1), (-1, -1), (-1, 0), (-1, 1))
-"""Rows and columns from a pixel to the one on the left and the three above."""
-
-
 class PastTerm(nn.Module, ABC):
-    """A term of the logits that is read from the last values themselves, beside the decoder.
+    """What a head reads of the values before a position themselves, beside the decoder's features.
 
-    Such terms of a softmax are fitted until the mean of each is that of the data, so that a model
-    learns from few examples what it should avoid (log-linear models, Berger et al. 1996).
+    A categorical head adds it to its logits. Such terms of a softmax are fitted until the mean of
+    each is that of the data, so that a model learns from few examples what it should avoid
+    (log-linear models, Berger et al. 1996). A mixture of logistics gets the values of neighbours.
     """
 
     reach: int
@@ -138,7 +139,10 @@ class PastTerm(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, past: Tensor, positions: Tensor) -> Tensor:
-        """The term at positions int64 [P]: past int64 [B, P, R(, C)], -1 for none -> [B, P, V]."""
+        """The term at positions int64 [P]: past int64 [B, P, R(, C)], -1 for none.
+
+        -> [B, P, V], what the head takes after the features.
+        """
 
 
 class CategoricalHead(Head):

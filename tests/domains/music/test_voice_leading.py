@@ -69,7 +69,7 @@ def test_the_expected_parallels_are_those_of_a_loop() -> None:
     count = VoiceLeading(tokenizer.id_pitches, N)
     numbers(count)[1, 0, 0] = numbers(count)[1, 7, 7] = 1
     torch.manual_seed(2)
-    ids, scored = torch.randint(40, 60, (2, 15)), torch.rand(2, 15) > 0.3
+    ids, scored = torch.randint(40, 60, (6, 31)), torch.rand(6, 31) > 0.3
     p = model(ids).softmax(-1)
     total = sum(
         float(p[row, at] @ by_the_definition(count, ids[row, :at].tolist()))

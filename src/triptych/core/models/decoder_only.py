@@ -57,7 +57,7 @@ class Kept:
     condition: Any
     """Of `Conditioner.start`."""
     read: Tensor | None
-    """Values that the positions have read, int64 [B, L], -1 for none; None without a term."""
+    """Values that the positions have read, int64 [B, L(, C)], -1 for none; None without a term."""
 
 
 class DecoderOnly(TransformerModel, CausalModel):

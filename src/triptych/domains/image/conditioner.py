@@ -74,13 +74,10 @@ class ImageConditioner(Conditioner):
     def _above(
         self, values: Tensor, after: Tensor, positions: Tensor, kept: Tensor | None
     ) -> Tensor | None:
-        """Vectors of positions int64 [P], once the values [B, Q] are kept; after: them, [Q].
-
-        What is kept for position 0 is written again with the first value.
-        """
+        """Vectors of positions int64 [P], once the values [B, Q] are kept; after: them, [Q]."""
         if self.above is None or kept is None:
             return None
-        places = (after - 1).clamp(min=0)  # [Q]
+        places = (after - 1).clamp(min=0)  # [Q]; what position 0 writes, position 1 replaces
         vectors: Tensor = self.above(kept.index_copy_(1, places, values), positions)
         return vectors  # [B, P, D]
 
@@ -125,6 +122,21 @@ class SmallImage(nn.Module):
         return Condition(self.aligned(features).index_select(1, self.pixel), Memory(features))
 
 
+def beside(order: GenerationOrder, offsets: tuple[tuple[int, int], ...]) -> tuple[Tensor, Tensor]:
+    """Return the positions of the pixels at offsets from each position, and which of them count.
+
+    offsets: N pairs of rows and columns. -> int64 [L, N, C], any position for a pixel outside of
+    the image, and bool [L, N, C], whether the pixel is in the image and earlier in the order.
+    """
+    height, width, _ = order.shape
+    at = order.coordinates[:, None, :2] + torch.tensor(offsets)  # [L, N, 2]
+    row, column = at.unbind(-1)  # 2 x [L, N]
+    inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)  # [L, N]
+    positions = order.positions[row.clamp(0, height - 1), column.clamp(0, width - 1)]  # [L, N, C]
+    earlier = positions < torch.arange(order.length)[:, None, None]  # [L, N, C]
+    return positions, inside.unsqueeze(-1) & earlier
+
+
 class PixelsAbove(nn.Module):
     """The sum of learned vectors of the values of the three pixels above each position.
 
@@ -134,18 +146,13 @@ class PixelsAbove(nn.Module):
 
     def __init__(self, order: GenerationOrder, channels: int, levels: int, d_model: int) -> None:
         super().__init__()
-        _, width, per_pixel = order.shape
-        self.value_shape = (channels,) if per_pixel < channels else ()
-        row, column, _ = order.coordinates.unsqueeze(1).unbind(-1)  # 3 x [L, 1]
-        row, column = row - 1, column + torch.tensor([-1, 0, 1])  # [L, 1], [L, 3]
-        inside = (row >= 0) & (column >= 0) & (column < width)  # [L, 3]
-        read = order.positions[row.clamp(min=0), column.clamp(0, width - 1)]  # [L, 3, C']
-        before = read < torch.arange(order.length)[:, None, None]
+        self.value_shape = (channels,) if order.shape[2] < channels else ()
+        read, known = beside(order, NEIGHBOURS[1:])  # 2 x [L, 3, C']
         self.table = nn.Embedding(3 * channels * levels, d_model)
         nn.init.zeros_(self.table.weight)
         first = torch.arange(0, 3 * channels * levels, levels).view(3, channels)
         self.register_buffer("read", read, persistent=False)
-        self.register_buffer("known", inside.unsqueeze(-1) & before, persistent=False)
+        self.register_buffer("known", known, persistent=False)
         self.register_buffer("first", first, persistent=False)
 
     read: Tensor  # int64 [L, 3, C'], positions above each position; C' is 1 for whole pixels
@@ -182,12 +189,7 @@ class NeighbourValues(PastTerm):
     def __init__(self, order: GenerationOrder, levels: int) -> None:
         super().__init__()
         self.levels, self.reach = levels, len(NEIGHBOURS)
-        width = order.shape[1]
-        at = order.coordinates[:, None, :2] + torch.tensor(NEIGHBOURS)  # [L, 4, 2]
-        row, column = at.unbind(-1)  # 2 x [L, 4]
-        inside = (row >= 0) & (column >= 0) & (column < width)  # [L, 4]
-        position = order.positions[row.clamp(min=0), column.clamp(0, width - 1), 0]  # [L, 4]
-        known = inside & (position < torch.arange(order.length).unsqueeze(1))  # [L, 4]
+        position, known = (each[..., 0] for each in beside(order, NEIGHBOURS))  # 2 x [L, 4]
         self.register_buffer("places", torch.where(known, position + 1, 0), persistent=False)
 
     places: Tensor  # int64 [L, 4], as `read` returns them

@@ -5,10 +5,9 @@ from torch import Tensor, nn
 
 from triptych.core.heads import PastTerm
 from triptych.domains.music.notes import SILENT, Ids
+from triptych.domains.music.tokenizers.rules import PERFECT
 
 OCTAVE = 12
-PERFECT = (0, 7)
-"""Intervals that are not to move in parallel, modulo an octave: octave and unison, and fifth."""
 
 
 class VoiceLeading(PastTerm):
@@ -42,7 +41,7 @@ class VoiceLeading(PastTerm):
         The same fifth or octave between two voices, both of which move.
         """
         ones = torch.zeros_like(self.numbers).view(2, OCTAVE, OCTAVE)
-        for interval in PERFECT:
+        for interval in PERFECT.values():
             ones[1, interval, interval] = 1
         return self.sums(ones, past, positions)
 

@@ -95,7 +95,7 @@ class DecoderStep(nn.Module):
         super().__init__()
         self.model = model
         self.layers = [list(layer) for layer in state.layers]
-        self.keeps_pixels = getattr(state.own.condition, "values", None) is not None
+        self.keeps_pixels = "pixels" in named_tensors(state)
         self.classes = classes
 
     def forward(
