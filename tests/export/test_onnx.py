@@ -17,6 +17,7 @@ from triptych.errors import UserError
 from triptych.tools.export import onnx as format_module
 from triptych.tools.export.onnx import DecoderStep, named_tensors
 
+EVENTS = "triptych.domains.music.tokenizers.events.EventTokenizer"
 LOCAL = {"attention": part("attention.local1d.Local1D", block=4, memory=4)}
 DECODERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "image": (tiny_models.image_model, {}),
@@ -40,6 +41,13 @@ DECODERS: dict[str, tuple[Any, dict[str, Any]]] = {
         {"attention": part("attention.pitch_time.PitchTime")},
     ),
     "voice leading": (tiny_models.music_model, {"model": {"voice_leading": True}}),
+    "held notes": (
+        tiny_models.music_model,
+        {
+            "source": "midi_folder.MidiFolder",
+            "model": {"held_notes": True, "tokenizer": {"class_path": EVENTS}},
+        },
+    ),
     "text": (tiny_models.language_model, {"positions": LEARNED}),
 }
 
@@ -99,7 +107,9 @@ def test_a_model_without_a_graph(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["image of classes", "neighbours", "pitches and times"])
+@pytest.mark.parametrize(
+    "name", ["image of classes", "neighbours", "pitches and times", "held notes"]
+)
 def test_the_graph_is_compared_at_every_position(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

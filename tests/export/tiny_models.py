@@ -127,14 +127,21 @@ def vision_model() -> Original:
     return source_of("vision", {"model": {"transformer": parts, "patch": 2}}, vocabulary)
 
 
-def music_model(*, model: Mapping[str, Any] = MappingProxyType({}), **parts: Any) -> Original:
-    """A model of chorales. model: further settings. parts: of the Transformer."""
+def music_model(
+    *,
+    model: Mapping[str, Any] = MappingProxyType({}),
+    source: str = "chorales.JSBChorales",
+    **parts: Any,
+) -> Original:
+    """A model of chorales, or of what another source has. model: further settings. parts: of the
+    Transformer.
+    """
     from triptych.domains.music.config import Config
 
     settings = {
         "data": {
             "source": {
-                "class_path": "triptych.domains.music.sources.chorales.JSBChorales",
+                "class_path": f"triptych.domains.music.sources.{source}",
                 "init_args": {"directory": "nowhere"},
             },
             "sequence_length": 64,

@@ -10,10 +10,12 @@ from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
 from triptych.core.layers import GELU
+from triptych.core.models.base import Conditioner
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_only import SequenceEncoder
 from triptych.core.positions import Metrical, NoPositions, Sinusoidal, SumOfEmbeddings, raster
 from triptych.core.transformer import TransformerConfig
+from triptych.domains.music.held_notes import HeldNotes
 from triptych.domains.music.melody import MelodyConditioner, WindowMelody
 from triptych.domains.music.tokenizers.base import (
     N_MELODY_SYMBOLS,
@@ -21,6 +23,7 @@ from triptych.domains.music.tokenizers.base import (
     MusicTokenizer,
 )
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
+from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.music.voice_leading import VoiceLeading
 from triptych.training.run.checkpoint import ModelSettings
 from triptych.types import Checked, NonNegativeFloat, NonNegativeInt, PositiveInt
@@ -79,6 +82,9 @@ class ModelConfig:
     token; with `voice_leading`. W makes them about 1 + W times as rare."""
     melody: MelodyEncoder | None = None
     """Encoder of a melody that every piece accompanies; null for a model without one."""
+    held_notes: bool = False
+    """Add to the inputs which notes sound and for how long (events of one piano only, without a
+    melody, see `HeldNotes`)."""
     tokenizer: MusicTokenizer = field(default_factory=ChoraleTokenizer)
     """How the music is written, by class path: ChoraleTokenizer for four voices, EventTokenizer for
     one piano, RemiTokenizer for several instruments and drums."""
@@ -98,6 +104,17 @@ class ModelConfig:
         cycles += tokenizer.meter_cycles if self.meter_embedding else ()
         if cycles:
             positions = SumOfEmbeddings([positions, Metrical(cycles).build(d_model, order)])
+        conditioner: Conditioner | None = None
+        if self.melody is not None:
+            conditioner = self.melody.build(transformer, tokenizer)
+        if self.held_notes:
+            if not isinstance(tokenizer, EventTokenizer):
+                raise ValueError(
+                    f"{tokenizer.name} has no note-offs; set model.held_notes to false"
+                )
+            if conditioner is not None:
+                raise ValueError("model.held_notes and model.melody exclude each other")
+            conditioner = HeldNotes(torch.from_numpy(tokenizer.durations), d_model)
         model = DecoderOnly(
             TokenEmbedding(vocabulary, d_model),
             positions,
@@ -105,7 +122,7 @@ class ModelConfig:
             CategoricalHead(d_model, vocabulary),
             d_model=d_model,
             dropout=transformer.dropout,
-            conditioner=None if self.melody is None else self.melody.build(transformer, tokenizer),
+            conditioner=conditioner,
             term=VoiceLeading(tokenizer.id_pitches, n_voices) if self.voice_leading else None,
         )
         # A new model is the one without the melody: beside random cross-attention the decoder

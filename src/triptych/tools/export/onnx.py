@@ -72,14 +72,14 @@ def write(original: Original, folder: Path) -> Written:
 def named_tensors(state: DecodingState[Any]) -> dict[str, Tensor]:
     """Return the caches of a state by the names that a graph has for them.
 
-    They are such as key_0 of the first layer, read for what the positions have read, and pixels for
-    the values of a model that looks at the pixels above.
+    They are such as key_0 of the first layer, read for what the positions have read, and values for
+    what a conditioner keeps of them, such as the pixels above or the notes that sound.
     """
     names = [f"{name}_{index}" for index, layer in enumerate(state.layers) for name in layer]
     names += [] if state.own.read is None else ["read"]
-    pixels = getattr(state.own.condition, "values", None)
-    names += [] if pixels is None else ["pixels"]
-    return dict(zip(names, tensors_of([state.layers, state.own.read, pixels]), strict=True))
+    values = getattr(state.own.condition, "values", None)
+    names += [] if values is None else ["values"]
+    return dict(zip(names, tensors_of([state.layers, state.own.read, values]), strict=True))
 
 
 class DecoderStep(nn.Module):
@@ -95,7 +95,7 @@ class DecoderStep(nn.Module):
         super().__init__()
         self.model = model
         self.layers = [list(layer) for layer in state.layers]
-        self.keeps_pixels = "pixels" in named_tensors(state)
+        self.keeps_values = "values" in named_tensors(state)
         self.classes = classes
 
     def forward(
@@ -116,7 +116,7 @@ class DecoderStep(nn.Module):
         read = next(given).clone() if model.term is not None else None  # [B, L(, C)]
         vectors = None if self.classes is None else self.classes(label).unsqueeze(1)  # [B, 1, D]
         kept = model.conditioner.start(Condition(vectors), value.shape[0], 1)
-        if self.keeps_pixels:
+        if self.keeps_values:
             kept = replace(kept, values=next(given).clone())  # [B, L(, C)]
         state = DecodingState(layers, [None] * len(layers), Kept(kept, read))
         first = value if value.ndim == 2 else value[..., 0]  # [B, 1]
