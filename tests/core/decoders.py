@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from random_head import with_random_head
 from torch import Tensor, nn
 
@@ -128,3 +129,25 @@ MODELS = {
     "pixels and their neighbours": (lambda: pixel_model(4), (12, 3)),
 }
 """Models and the shapes of their values."""
+
+
+@torch.no_grad()
+def assert_steps_predict(
+    model: DecoderOnly, values: Tensor, n_prefix: int, together: int, *, wrong: int, **given: Any
+) -> None:
+    """Check that a prefix and steps of several tokens [B, L] predict as one pass does.
+
+    Each step reads a draft that is wrong after its first value, and the next one overwrites it.
+    given: the condition, if the model has one.
+    """
+    rows, length = values.shape
+    expected = model(values, **given)
+    state = model.init_state(rows, length, lookahead=together, **given)
+    predicted = model.prefill(values[:, :n_prefix], state)
+    torch.testing.assert_close(predicted, expected[:, n_prefix])
+    for first in range(n_prefix + 1, length):
+        positions = torch.arange(first, min(first + together, length))
+        read = values[:, positions - 1].clone()
+        read[:, 1:] = wrong
+        predicted = model.step(read, positions, state)
+        torch.testing.assert_close(predicted[:, 0], expected[:, first])

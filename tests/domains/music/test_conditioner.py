@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from decoders import assert_steps_predict
 from random_head import with_random_head
 from torch import nn
 
@@ -96,17 +97,7 @@ def test_a_new_model_ignores_the_other_sequence(model, values):
 def test_steps_predict_as_one_pass_does(model, values, n_prefix, together):
     """Also where a step reads several values and goes back to overwrite wrong ones."""
     condition = model.conditioner(torch.randint(9, (3, 5)))
-    with torch.no_grad():
-        expected = model(values, condition=condition)
-        state = model.init_state(3, LENGTH, lookahead=together, condition=condition)
-        predicted = model.prefill(values[:, :n_prefix], state)
-        torch.testing.assert_close(predicted, expected[:, n_prefix])
-        for first in range(n_prefix + 1, LENGTH):
-            positions = torch.arange(first, min(first + together, LENGTH))
-            read = values[:, positions - 1].clone()
-            read[:, 1:] = 4  # a draft that is wrong and overwritten by the next step
-            predicted = model.step(read, positions, state)
-            torch.testing.assert_close(predicted[:, 0], expected[:, first])
+    assert_steps_predict(model, values, n_prefix, together, wrong=4, condition=condition)
 
 
 def test_the_time_matters(model, values):

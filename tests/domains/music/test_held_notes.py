@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from decoders import assert_steps_predict
 from random_head import with_random_head
 from torch import Tensor
 
@@ -40,7 +41,7 @@ def model() -> DecoderOnly:
 
 @pytest.fixture
 def values() -> Tensor:
-    """Events of few pitches, so that notes end, are struck again, and are held; twice the past."""
+    """Events of few pitches, so that notes end, are struck again and are held, and of PAST."""
     kinds = [60, 61, 67, NOTE_OFF + 60, NOTE_OFF + 61, NOTE_OFF + 67, SHIFT + 4, SHIFT + 99]
     kinds += [VELOCITY + 3, PAST]
     picked = torch.randint(len(kinds), (4, LENGTH), generator=torch.Generator().manual_seed(3))
@@ -83,17 +84,7 @@ def test_steps_predict_as_one_pass_does(
     model: DecoderOnly, values: Tensor, n_prefix: int, together: int
 ) -> None:
     """Also where a step reads several values and goes back to overwrite wrong ones."""
-    with torch.no_grad():
-        expected = model(values)
-        state = model.init_state(len(values), LENGTH, lookahead=together)
-        predicted = model.prefill(values[:, :n_prefix], state)
-        torch.testing.assert_close(predicted, expected[:, n_prefix])
-        for first in range(n_prefix + 1, LENGTH):
-            positions = torch.arange(first, min(first + together, LENGTH))
-            read = values[:, positions - 1].clone()
-            read[:, 1:] = 62  # a draft that is wrong and overwritten by the next step
-            predicted = model.step(read, positions, state)
-            torch.testing.assert_close(predicted[:, 0], expected[:, first])
+    assert_steps_predict(model, values, n_prefix, together, wrong=62)
 
 
 def test_a_new_model_is_the_one_without(values: Tensor) -> None:

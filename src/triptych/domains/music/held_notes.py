@@ -24,7 +24,7 @@ class HeldNotes(Conditioner):
     Position i gets the state after events 0 to i-1: for each pitch 1 where it sounds, and the
     logarithm of 1 + its age in tenths of a second. A note sounds from its note-on until the next
     note-off of its pitch. A decoder would have to look back for the note-on of everything that
-    sounds and to add up the time since; where it cannot, notes of its samples never end.
+    sounds and to add up the time since, also beyond the window of its attention.
 
     durations: int64 [V], of each event, in steps of 10 ms.
     """
