@@ -1,25 +1,15 @@
 """What a model of performances is told of the keys: which notes sound, and for how long."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
-from triptych.core.models.base import Condition, Conditioner
 from triptych.domains.music.notes import N_PITCHES, STEPS_PER_SECOND
+from triptych.domains.music.played import OfPlayed, Played
 from triptych.domains.music.tokenizers.key_events import NOTE_OFF, PAST, SHIFT
 
 
-@dataclass(frozen=True)
-class Played:
-    """What decoding keeps of a performance."""
-
-    values: Tensor
-    """Events so far, int64 [B, L]."""
-
-
-class HeldNotes(Conditioner):
-    """Adds to the inputs a linear map of the state of the keys, which starts at zero.
+class HeldNotes(OfPlayed):
+    """Tells the inputs the state of the keys.
 
     Position i gets the state after events 0 to i-1: for each pitch 1 where it sounds, and the
     logarithm of 1 + its age in tenths of a second. A note sounds from its note-on until the next
@@ -30,15 +20,10 @@ class HeldNotes(Conditioner):
     """
 
     def __init__(self, durations: Tensor, d_model: int) -> None:
-        super().__init__()
+        super().__init__(2 * N_PITCHES, d_model)
         self.register_buffer("durations", durations, persistent=False)  # [V]
-        self.proj = nn.Linear(2 * N_PITCHES, d_model, bias=False)
-        nn.init.zeros_(self.proj.weight)
 
     durations: Tensor
-
-    def start(self, condition: Condition, batch: int, length: int) -> Played:
-        return Played(self.durations.new_zeros(batch, length))
 
     def first_vectors(self, values: Tensor, kept: Played) -> Tensor:
         kept.values[:, : values.shape[1]] = values
@@ -51,8 +36,7 @@ class HeldNotes(Conditioner):
         return self._vectors(state, values, positions)  # [B, P + 1, D]
 
     def step_vectors(self, values: Tensor, positions: Tensor, kept: Played) -> Tensor:
-        # What position 0 writes, position 1 replaces.
-        played = kept.values.index_copy_(1, (positions - 1).clamp(min=0), values)  # [B, L]
+        played = self.read(values, positions, kept)  # [B, L]
         numbers, pitches = self._numbers(played)  # 2 x [B, L]
         index = torch.arange(played.shape[1], device=values.device)  # [L]
         read = (index < positions.unsqueeze(1)).unsqueeze(0)  # [1, P, L]

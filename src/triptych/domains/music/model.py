@@ -15,6 +15,7 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_only import SequenceEncoder
 from triptych.core.positions import Metrical, NoPositions, Sinusoidal, SumOfEmbeddings, raster
 from triptych.core.transformer import TransformerConfig
+from triptych.domains.music.bar_times import BarTimes
 from triptych.domains.music.held_notes import HeldNotes
 from triptych.domains.music.melody import MelodyConditioner, WindowMelody
 from triptych.domains.music.tokenizers.base import (
@@ -24,6 +25,7 @@ from triptych.domains.music.tokenizers.base import (
 )
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
+from triptych.domains.music.tokenizers.remi import RemiTokenizer
 from triptych.domains.music.voice_leading import VoiceLeading
 from triptych.training.run.checkpoint import ModelSettings
 from triptych.types import Checked, NonNegativeFloat, NonNegativeInt, PositiveInt
@@ -85,6 +87,9 @@ class ModelConfig:
     held_notes: bool = False
     """Add to the inputs which notes sound and for how long (events of one piano only, without a
     melody, see `HeldNotes`)."""
+    bar_times: bool = False
+    """Add to the inputs the number of the bar and the place in it (several instruments only,
+    without a melody, see `BarTimes`)."""
     tokenizer: MusicTokenizer = field(default_factory=ChoraleTokenizer)
     """How the music is written, by class path: ChoraleTokenizer for four voices, EventTokenizer for
     one piano, RemiTokenizer for several instruments and drums."""
@@ -107,14 +112,19 @@ class ModelConfig:
         conditioner: Conditioner | None = None
         if self.melody is not None:
             conditioner = self.melody.build(transformer, tokenizer)
+        if (self.held_notes or self.bar_times) and conditioner is not None:
+            name = "held_notes" if self.held_notes else "bar_times"
+            raise ValueError(f"model.{name} and model.melody exclude each other")
         if self.held_notes:
             if not isinstance(tokenizer, EventTokenizer):
                 raise ValueError(
                     f"{tokenizer.name} has no note-offs; set model.held_notes to false"
                 )
-            if conditioner is not None:
-                raise ValueError("model.held_notes and model.melody exclude each other")
             conditioner = HeldNotes(torch.from_numpy(tokenizer.durations), d_model)
+        if self.bar_times:
+            if not isinstance(tokenizer, RemiTokenizer):
+                raise ValueError(f"{tokenizer.name} has no bars; set model.bar_times to false")
+            conditioner = BarTimes(tokenizer, d_model)
         model = DecoderOnly(
             TokenEmbedding(vocabulary, d_model),
             positions,
