@@ -18,6 +18,7 @@ from triptych.tools.export import onnx as format_module
 from triptych.tools.export.onnx import DecoderStep, named_tensors
 
 EVENTS = "triptych.domains.music.tokenizers.events.EventTokenizer"
+BARS = "triptych.domains.music.tokenizers.remi.RemiTokenizer"
 LOCAL = {"attention": part("attention.local1d.Local1D", block=4, memory=4)}
 DECODERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "image": (tiny_models.image_model, {}),
@@ -46,6 +47,13 @@ DECODERS: dict[str, tuple[Any, dict[str, Any]]] = {
         {
             "source": "midi_folder.MidiFolder",
             "model": {"held_notes": True, "tokenizer": {"class_path": EVENTS}},
+        },
+    ),
+    "bar times": (
+        tiny_models.music_model,
+        {
+            "source": "midi_folder.MidiFolder",
+            "model": {"bar_times": True, "tokenizer": {"class_path": BARS}},
         },
     ),
     "text": (tiny_models.language_model, {"positions": LEARNED}),

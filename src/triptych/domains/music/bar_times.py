@@ -56,7 +56,8 @@ class BarTimes(OfPlayed):
             marks = (marks.unsqueeze(2) * before).amax(-1)  # [3, B, P]
             bars = (is_bar.unsqueeze(1) & before).sum(-1)  # [B, P]
         begin, meter, place = marks
-        length, inside = (number.gather(1, (at - 1).clamp(min=0)) for at in (meter, place))
+        number = nn.functional.pad(number, (1, 0))  # [B, N + 1], where there is no mark
+        length, inside = number.gather(1, meter), number.gather(1, place)  # [B, P] each
         length = torch.where(meter > 0, length, self.whole)  # [B, P]
         times = bars + torch.where(place > begin, inside, 0) / length  # [B, P]
         phases = times.unsqueeze(2) * self.rates  # [B, P, F]
