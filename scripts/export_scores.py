@@ -12,10 +12,10 @@ from triptych.errors import UserError
 
 
 def read_scores(paths: Sequence[str], block: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return {split: {"options": of evaluate, "fp32" or "bf16": metrics}} of score files.
+    """Return {split: {"options": of evaluate, "fp32" or "rounded": metrics}} of score files.
 
-    bf16: the scores of pretrained:NAME. Raises UserError for a score of another model, of a part of
-    a split, in another dtype, or with other options than another score of the same split.
+    rounded: the scores of pretrained:NAME. Raises UserError for a score of another model, of a part
+    of a split, in another dtype, or with other options than another score of the same split.
     """
     found: dict[str, Any] = {}
     for path in paths:
@@ -41,7 +41,7 @@ def read_scores(paths: Sequence[str], block: dict[str, Any], name: str) -> dict[
         rounded = source.startswith(pretrained.PREFIX)
         if rounded and source != pretrained.PREFIX + name:
             raise UserError(f"--scores {path} is of {source}; expected {pretrained.PREFIX}{name}")
-        others["bf16" if rounded else "fp32"] = facts["metrics"]
+        others["rounded" if rounded else "fp32"] = facts["metrics"]
     return found
 
 

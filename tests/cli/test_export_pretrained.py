@@ -146,7 +146,7 @@ def test_scores_of_both_stand_in_the_card(export, tmp_path: Path) -> None:
     card = (tmp_path / "new/one.md").read_text()
     assert "| test, `--beam 5` | bleu | 12.2500 | 12.5000 |" in card
     facts = pretrained.read_metadata(tmp_path / "new/one.safetensors")
-    both = {"options": "--beam 5", "fp32": {"bleu": 12.25}, "bf16": {"bleu": 12.5}}
+    both = {"options": "--beam 5", "fp32": {"bleu": 12.25}, "rounded": {"bleu": 12.5}}
     assert facts["metrics"]["test"] == both
     windows = {"sequence_length": 64, "overlap": 0}
     assert "options --sequence_length 64 --overlap 0; expected --beam 5" in export(
@@ -155,7 +155,7 @@ def test_scores_of_both_stand_in_the_card(export, tmp_path: Path) -> None:
     assert not export("--force", "--scores", score("pretrained:one", details=windows))
     facts = pretrained.read_metadata(tmp_path / "new/one.safetensors")
     assert facts["metrics"]["test"] == {
-        "options": "--sequence_length 64 --overlap 0", "bf16": {"bleu": 12.5},
+        "options": "--sequence_length 64 --overlap 0", "rounded": {"bleu": 12.5},
     }  # fmt: skip
     for changes, says in [
         ({"domain": "music"}, "the domain music; expected translation"),

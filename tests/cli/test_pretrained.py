@@ -78,6 +78,28 @@ def test_the_way_there_and_back_rounds_to_bf16_and_does_nothing_else(
     )
 
 
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_int8_moves_a_weight_by_half_a_step_of_its_row(
+    checkpoints: dict[str, Path], tmp_path: Path, domain: str
+) -> None:
+    command = [checkpoints[domain], "small", "--int8", "--folder", tmp_path, *OPTIONS]
+    assert SCRIPT.main([str(word) for word in command]) == 0
+    before = read_checkpoint(checkpoints[domain])["state_dict"]
+    after = read_checkpoint(tmp_path / "small.safetensors")["state_dict"]
+    assert after.keys() == before.keys()
+    for name, tensor in before.items():
+        if tensor.ndim < 2:
+            assert torch.equal(after[name], tensor.bfloat16().float())
+            continue
+        for row, rounded in zip(tensor.flatten(0, -2), after[name].flatten(0, -2), strict=True):
+            step = float(row.abs().max()) / 127
+            torch.testing.assert_close(rounded, row, atol=0.51 * step, rtol=0)
+            assert len(rounded.unique()) <= 255
+    numbers = [t for t in load_file(tmp_path / "small.safetensors").values() if t.ndim > 1]
+    assert {t.dtype for t in numbers if t.shape[-1] > 1} == {torch.int8}
+    assert "int8" in (tmp_path / "small.md").read_text()
+
+
 def test_tied_tensors_are_stored_once_and_come_back_tied(folder: Path) -> None:
     stored = load_file(folder / "tiny-translation.safetensors")
     source, target = (f"model.{side}_embedding.table.weight" for side in ("source", "target"))

@@ -1,7 +1,7 @@
 """Trained models shipped with the package, found by name.
 
-A model NAME is three files in this folder: NAME.safetensors (weights in bf16), NAME.json (settings,
-vocabulary, versions, metrics and the hash of the weights) and NAME.md (the model card).
+A model NAME is three files in this folder: NAME.safetensors (weights in bf16 or int8), NAME.json
+(settings, vocabulary, versions, metrics and the hash of the weights) and NAME.md (the model card).
 `scripts/export_pretrained` writes them. A folder of `triptych export` has the same content as
 model.safetensors, config.json and README.md. `training.run.checkpoint` reads the weights.
 Imports nothing heavy, so that a wrong name is reported at once.

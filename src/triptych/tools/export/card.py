@@ -130,10 +130,10 @@ def score_table(metrics: dict[str, Any]) -> str:
     rows = ["| split | metric | fp32 | these weights |", "|---|---|---|---|"]
     for split, scores in metrics.items():
         label = f"{split}, `{scores['options']}`" if scores.get("options") else split
-        for metric in dict.fromkeys([*scores.get("fp32", {}), *scores.get("bf16", {})]):
+        for metric in dict.fromkeys([*scores.get("fp32", {}), *scores.get("rounded", {})]):
             cells = (
                 f"{scores[kind][metric]:.4f}" if metric in scores.get(kind, {}) else "—"
-                for kind in ("fp32", "bf16")
+                for kind in ("fp32", "rounded")
             )
             rows.append(f"| {label} | {metric} | {' | '.join(cells)} |")
     return "\n".join(rows)

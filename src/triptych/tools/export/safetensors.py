@@ -16,7 +16,7 @@ from triptych.files.results import json_bytes
 from triptych.tools.export.card import command
 from triptych.tools.export.original import Original, Written, usage
 from triptych.tools.export.tokenizer import tokenizer_files
-from triptych.training.run.checkpoint import from_safetensors
+from triptych.training.run.checkpoint import ROW_SCALES, from_safetensors
 
 
 def write(original: Original, folder: Path) -> Written:
@@ -41,7 +41,8 @@ def write(original: Original, folder: Path) -> Written:
 def to_safetensors(module: nn.Module, dtype: torch.dtype) -> tuple[bytes, dict[str, str]]:
     """Return a model's weights as safetensors, and {name: tensor that it shares}.
 
-    Parameters are rounded to dtype, buffers keep their own. A shared tensor is written once.
+    Parameters are rounded to dtype, buffers keep their own. A shared tensor is written once. With
+    int8, a matrix has a bfloat16 scale for each of its rows, and vectors are bfloat16.
     """
     seen: dict[int, str] = {}
     tied: dict[str, str] = {}
@@ -51,10 +52,28 @@ def to_safetensors(module: nn.Module, dtype: torch.dtype) -> tuple[bytes, dict[s
             tied[name] = seen[id(tensor)]
             continue
         seen[id(tensor)] = name
-        rounds = isinstance(tensor, nn.Parameter) and tensor.is_floating_point()
-        value = tensor.detach().to(dtype if rounds else tensor.dtype)
-        kept[name] = value.cpu().contiguous()
+        value = tensor.detach().cpu()
+        if isinstance(tensor, nn.Parameter) and tensor.is_floating_point():
+            if dtype is not torch.int8:
+                value = value.to(dtype)
+            elif value.ndim < 2:
+                value = value.bfloat16()
+            else:
+                value, kept[name + ROW_SCALES] = in_int8(value)
+        kept[name] = value.contiguous()
     return save(kept, metadata={"format": "pt"}), tied
+
+
+def in_int8(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Round [..., n] to whole numbers from -127 to 127, int8, and a bfloat16 scale [..., 1] each.
+
+    Number times scale is the rounded weight.
+    """
+    largest = matrix.float().abs().amax(-1, keepdim=True)  # [..., 1]
+    scales = (largest / 127).bfloat16()
+    # A scale that bfloat16 rounds down would need numbers beyond 127; a row of zeros has scale 0.
+    numbers = (matrix / scales.float().clamp(min=1e-30)).round().clamp(-127, 127)
+    return numbers.to(torch.int8), scales
 
 
 def check_read_back(weights: bytes, facts: dict[str, Any], state: Mapping[str, Tensor]) -> None:

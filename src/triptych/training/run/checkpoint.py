@@ -42,6 +42,10 @@ FORMAT = 2
 NEEDED = ("domain", "model", "vocabulary")
 """Keys of the header without which no model opens."""
 
+ROW_SCALES = ":scales"
+"""End of the name, in a safetensors file, of the scales of a tensor's rows: [..., 1] for [..., n].
+"""
+
 TRAINING_ONLY = ("dropout", "label_smoothing", "activation_checkpointing", "parallel_penalty")
 """Ends of the names of settings of a model that a trained one does not read."""
 
@@ -205,10 +209,14 @@ def from_safetensors(weights: bytes, facts: dict[str, Any], *, name: str) -> dic
             f"the weights {name} are damaged or were changed: their sha256 is {digest[:12]}..., "
             f"expected {facts['sha256'][:12]}...; install Triptych or export the model again"
         )
+    stored = load(weights)
+    scales = {key: stored.pop(key).float() for key in [*stored] if key.endswith(ROW_SCALES)}
     state = {
-        key: tensor.float() if tensor.dtype is torch.bfloat16 else tensor
-        for key, tensor in load(weights).items()
+        key: tensor.float() if tensor.dtype in (torch.bfloat16, torch.int8) else tensor
+        for key, tensor in stored.items()
     }
+    for key, scale in scales.items():
+        state[key.removesuffix(ROW_SCALES)] *= scale
     if "stored_as" in facts:
         how = {key: StoredAs(**plain) for key, plain in facts["stored_as"].items()}
         state = {key: stored.read(state) for key, stored in how.items()}
