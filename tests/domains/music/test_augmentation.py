@@ -39,6 +39,14 @@ def transpose_grid(grid, settings, generator):
     return np.where(grid == SILENT, SILENT, grid + draw(shifts, generator))
 
 
+def starts_of(n_tokens, bar):
+    """The reference: crops of 128 tokens that may begin before the piece or end after it."""
+    last = max(0, n_tokens - 128)
+    last += -last % bar
+    beyond = max(bar, min(128, n_tokens) // bar * bar)
+    return [min(max(0, start), last) for start in range(bar - beyond, last + beyond, bar)]
+
+
 def grids():
     random = np.random.default_rng(0)
     found = [random.integers(40, 78, (steps, 4)) for steps in (40, 100, 7)]
@@ -72,8 +80,7 @@ def test_crops_are_those_of_the_slow_form(tokenizer, augmentation, busy_piece, s
             drawn = generator_for(3, epoch, index, 1)
             for row, number in enumerate(numbers):
                 tokens = tokenizer.tokens(vary(items[number], augmentation, drawn))
-                starts = range(0, max(0, len(tokens) - 128) + tokenizer.bar, tokenizer.bar)
-                start = draw(starts, drawn)
+                start = draw(starts_of(len(tokens), tokenizer.bar), drawn)
                 part = tokens[start : start + 128]
                 assert batch.values[row, : len(part)].tolist() == part.tolist()
                 assert (batch.values[row, len(part) :] == PADDING).all()

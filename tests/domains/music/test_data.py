@@ -158,6 +158,19 @@ def test_every_token_can_be_in_a_crop():
         assert reached == set(range(4 * n_steps))
 
 
+def test_the_beginning_and_the_end_are_in_as_many_crops_as_the_middle():
+    """Else a model has hardly read how a piece begins, and samples begin at random."""
+    generator = torch.Generator().manual_seed(0)
+    config = DataConfig(Chorales(), sequence_length=128)
+    n_bars = 40
+    pieces = TrainingPieces.of(chorales([16 * n_bars]), Chorales.tokenizer, config.augmentation)
+    count = np.zeros(n_bars)
+    for _ in range(3000):
+        bar = pieces.crop(0, config, Chorales.tokenizer, generator).start // 64
+        count[bar : bar + 2] += 1
+    assert count.min() > 0.7 * count[n_bars // 2]
+
+
 def test_performances_end_with_end_and_chorales_do_not(busy_piece, sounding):
     kind = EventTokenizer()
     tokens = kind.tokens(sounding(busy_piece(0)))

@@ -108,8 +108,11 @@ class TrainingPieces:
         semitones = draw(shifts, generator)
         speeds = self.speeds[number].tolist()
         tokens = self.tokens[draw(speeds, generator) if speeds else self.whole[number]]
-        n_later = -(-max(0, len(tokens) - config.sequence_length) // tokenizer.bar)
-        start = tokenizer.bar * draw(range(n_later + 1), generator)  # the last one reaches the end
+        length, bar = config.sequence_length, tokenizer.bar
+        latest = -(-max(0, len(tokens) - length) // bar)  # the bar whose crop reaches the end
+        # As if crops began before the piece and ended after it: else hardly one has the beginning.
+        beyond = max(1, min(length, len(tokens)) // bar)
+        start = bar * min(max(0, draw(range(1 - beyond, latest + beyond), generator)), latest)
         if config.infilling_share and (
             float(torch.rand((), generator=generator)) < config.infilling_share
         ):
