@@ -151,3 +151,12 @@ def assert_steps_predict(
         read[:, 1:] = wrong
         predicted = model.step(read, positions, state)
         torch.testing.assert_close(predicted[:, 0], expected[:, first])
+
+
+def assert_begins_as(
+    new: DecoderOnly, plain: DecoderOnly, values: Tensor, added: list[str]
+) -> None:
+    """With the weights of a model without them, the added ones change nothing before training."""
+    found = new.load_state_dict(plain.state_dict(), strict=False)
+    assert found.missing_keys == added
+    assert torch.equal(new(values), plain(values))

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from triptych.domains.music.played import OfPlayed, Played
+from triptych.domains.music.history import History, HistoryConditioner
 from triptych.domains.music.tokenizers.remi import RemiTokenizer
 from triptych.domains.music.tokenizers.remi_grammar import Kind
 
@@ -13,7 +13,7 @@ PERIODS = *(2.0**n for n in range(-4, 7)), 1 / 3, 1 / 6, 1 / 12
 """Periods of the sinusoids, in bars: from a sixteenth and a triplet of 4/4 to 64 bars."""
 
 
-class BarTimes(OfPlayed):
+class BarTimes(HistoryConditioner):
     """Tells the inputs the time in bars, as sinusoids of it.
 
     Position i gets the time after tokens 0 to i-1: the number of bars that have begun, and the
@@ -34,11 +34,11 @@ class BarTimes(OfPlayed):
     numbers: Tensor
     rates: Tensor
 
-    def first_vectors(self, values: Tensor, kept: Played) -> Tensor:
+    def first_vectors(self, values: Tensor, kept: History) -> Tensor:
         kept.values[:, : values.shape[1]] = values
         return self._vectors(values, None)  # [B, P + 1, D]
 
-    def step_vectors(self, values: Tensor, positions: Tensor, kept: Played) -> Tensor:
+    def step_vectors(self, values: Tensor, positions: Tensor, kept: History) -> Tensor:
         return self._vectors(self.read(values, positions, kept), positions)  # [B, P, D]
 
     def _vectors(self, values: Tensor, positions: Tensor | None) -> Tensor:

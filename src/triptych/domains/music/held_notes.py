@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor, nn
 
+from triptych.domains.music.history import History, HistoryConditioner
 from triptych.domains.music.notes import N_PITCHES, STEPS_PER_SECOND
-from triptych.domains.music.played import OfPlayed, Played
 from triptych.domains.music.tokenizers.key_events import NOTE_OFF, PAST, SHIFT
 
 
-class HeldNotes(OfPlayed):
+class HeldNotes(HistoryConditioner):
     """Tells the inputs the state of the keys.
 
     Position i gets the state after events 0 to i-1: for each pitch 1 where it sounds, and the
@@ -25,7 +25,7 @@ class HeldNotes(OfPlayed):
 
     durations: Tensor
 
-    def first_vectors(self, values: Tensor, kept: Played) -> Tensor:
+    def first_vectors(self, values: Tensor, kept: History) -> Tensor:
         kept.values[:, : values.shape[1]] = values
         numbers, pitches = self._numbers(values)  # 2 x [B, P]
         state = numbers.new_zeros(*values.shape, N_PITCHES)  # [B, P, 128]
@@ -35,7 +35,7 @@ class HeldNotes(OfPlayed):
         positions = torch.arange(state.shape[1], device=values.device)  # [P + 1]
         return self._vectors(state, values, positions)  # [B, P + 1, D]
 
-    def step_vectors(self, values: Tensor, positions: Tensor, kept: Played) -> Tensor:
+    def step_vectors(self, values: Tensor, positions: Tensor, kept: History) -> Tensor:
         played = self.read(values, positions, kept)  # [B, L]
         numbers, pitches = self._numbers(played)  # 2 x [B, L]
         index = torch.arange(played.shape[1], device=values.device)  # [L]

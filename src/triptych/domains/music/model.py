@@ -88,8 +88,8 @@ class ModelConfig:
     """Add to the inputs which notes sound and for how long (events of one piano only, without a
     melody, see `HeldNotes`)."""
     bar_times: bool = False
-    """Add to the inputs the number of the bar and the place in it (several instruments only,
-    without a melody, see `BarTimes`)."""
+    """Add to the inputs the number of the bar and the place in it (several instruments only, see
+    `BarTimes`)."""
     tokenizer: MusicTokenizer = field(default_factory=ChoraleTokenizer)
     """How the music is written, by class path: ChoraleTokenizer for four voices, EventTokenizer for
     one piano, RemiTokenizer for several instruments and drums."""
@@ -112,14 +112,13 @@ class ModelConfig:
         conditioner: Conditioner | None = None
         if self.melody is not None:
             conditioner = self.melody.build(transformer, tokenizer)
-        if (self.held_notes or self.bar_times) and conditioner is not None:
-            name = "held_notes" if self.held_notes else "bar_times"
-            raise ValueError(f"model.{name} and model.melody exclude each other")
         if self.held_notes:
             if not isinstance(tokenizer, EventTokenizer):
                 raise ValueError(
                     f"{tokenizer.name} has no note-offs; set model.held_notes to false"
                 )
+            if conditioner is not None:
+                raise ValueError("model.held_notes and model.melody exclude each other")
             conditioner = HeldNotes(torch.from_numpy(tokenizer.durations), d_model)
         if self.bar_times:
             if not isinstance(tokenizer, RemiTokenizer):

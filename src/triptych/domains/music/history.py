@@ -9,14 +9,14 @@ from triptych.core.models.base import Condition, Conditioner
 
 
 @dataclass(frozen=True)
-class Played:
+class History:
     """What decoding keeps of a piece."""
 
     values: Tensor
     """Tokens so far, int64 [B, L]."""
 
 
-class OfPlayed(Conditioner):
+class HistoryConditioner(Conditioner):
     """Adds to the inputs a linear map of numbers that follow from the tokens before.
 
     The map starts at zero, so that a trained model can get it too.
@@ -27,11 +27,11 @@ class OfPlayed(Conditioner):
         self.proj = nn.Linear(n_numbers, d_model, bias=False)
         nn.init.zeros_(self.proj.weight)
 
-    def start(self, condition: Condition, batch: int, length: int) -> Played:
+    def start(self, condition: Condition, batch: int, length: int) -> History:
         empty = torch.zeros(batch, length, dtype=torch.int64, device=self.proj.weight.device)
-        return Played(empty)  # [B, L]
+        return History(empty)  # [B, L]
 
-    def read(self, values: Tensor, positions: Tensor, kept: Played) -> Tensor:
+    def read(self, values: Tensor, positions: Tensor, kept: History) -> Tensor:
         """Keep the values before positions [P], int64 [B, P]; return all so far: [B, L]."""
         # What position 0 writes, position 1 replaces.
         return kept.values.index_copy_(1, (positions - 1).clamp(min=0), values)
