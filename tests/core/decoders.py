@@ -77,7 +77,7 @@ class LastTwo(PastTerm):
         self.reach, self.levels = 2, levels
         self.table = nn.Embedding(2 * (levels + 1) ** 2, levels)
 
-    def forward(self, past: Tensor, positions: Tensor) -> Tensor:
+    def forward(self, past: Tensor, positions: Tensor, given: None = None) -> Tensor:
         pair = (past[..., 0] + 1) * (self.levels + 1) + past[..., 1] + 1  # [B, P]
         term: Tensor = self.table(2 * pair + positions % 2)  # [B, P, V]
         return term

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -85,8 +85,11 @@ class HeadConfig(Checked, ABC):
     """Whether a position is a whole pixel instead of one channel of a pixel."""
 
     @abstractmethod
-    def build(self, d_model: int, levels: int, channels: int) -> Head:
-        """Make the head for values 0..levels-1 in each channel; a token has one channel."""
+    def build(self, d_model: int, levels: int, channels: int, neighbours: int = 0) -> Head:
+        """Make the head for values 0..levels-1 in each channel; a token has one channel.
+
+        neighbours: number of pixels whose values follow the features.
+        """
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,9 @@ class Categorical(HeadConfig):
 
     whole_pixels = False
 
-    def build(self, d_model: int, levels: int, channels: int) -> CategoricalHead:
+    def build(
+        self, d_model: int, levels: int, channels: int, neighbours: int = 0
+    ) -> CategoricalHead:
         return CategoricalHead(d_model, levels)
 
 
@@ -112,10 +117,12 @@ class MixtureOfLogistics(HeadConfig):
     components: PositiveInt = 10
     """Number of logistics in the mixture."""
     neighbours: bool = False
-    """Means also depend linearly on the values of the pixel to the left and the three above."""
+    """Means also depend linearly on the values of the pixel to the left and the three above, and of
+    the small image in super-resolution."""
 
-    def build(self, d_model: int, levels: int, channels: int) -> MixtureOfLogisticsHead:
-        neighbours = len(NEIGHBOURS) if self.neighbours else 0
+    def build(
+        self, d_model: int, levels: int, channels: int, neighbours: int = 0
+    ) -> MixtureOfLogisticsHead:
         return MixtureOfLogisticsHead(d_model, levels, channels, self.components, neighbours)
 
 
@@ -138,10 +145,10 @@ class PastTerm(nn.Module, ABC):
         return positions.unsqueeze(1) + torch.arange(1 - self.reach, 1, device=positions.device)
 
     @abstractmethod
-    def forward(self, past: Tensor, positions: Tensor) -> Tensor:
+    def forward(self, past: Tensor, positions: Tensor, given: Any = None) -> Tensor:
         """The term at positions int64 [P]: past int64 [B, P, R(, C)], -1 for none.
 
-        -> [B, P, V], what the head takes after the features.
+        given: what the conditioner has for it -> [B, P, V], what the head takes after the features.
         """
 
 

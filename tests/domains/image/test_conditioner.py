@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,13 @@ from triptych.core.heads import Categorical, HeadConfig, MixtureOfLogistics
 from triptych.core.positions import blocks, raster
 from triptych.decoding.generate import generate
 from triptych.decoding.sampling import Draft, SampleRequest, sample_value
-from triptych.domains.image.conditioner import NeighbourValues, PixelsAbove, transformed
+from triptych.domains.image.conditioner import (
+    NeighbourValues,
+    PixelsAbove,
+    SmallImage,
+    Squares,
+    transformed,
+)
 from triptych.types import Sampling
 
 SHAPE, LEVELS = (4, 6, 3), 5
@@ -66,6 +73,53 @@ def test_the_values_of_the_neighbours_are_those_of_the_image(block_order: bool) 
             torch.testing.assert_close(found[:, t, n], expected)
 
 
+@pytest.mark.parametrize("whole_pixels", [False, True])
+@pytest.mark.parametrize("block_order", [False, True])
+@torch.no_grad()
+def test_what_is_left_of_a_square(whole_pixels: bool, block_order: bool) -> None:
+    height, width, channels = SHAPE
+    grid = (height, width, 1 if whole_pixels else channels)
+    order = blocks(grid, 2, 3) if block_order else raster(grid)
+    squares, index = Squares(order, 2, channels, LEVELS), torch.arange(order.length)
+    image = torch.randint(LEVELS, (2, *SHAPE))
+    # Not the true means: those of another image, as a user may give.
+    small = torch.randint(LEVELS, (2, 2, 3, channels), dtype=torch.uint8)
+    values = order.to_sequence(image.unsqueeze(3) if whole_pixels else image)
+    past = squares.past(values, index)
+    left = squares.left(past, index, small)
+    reader = SmallImage(torch.nn.Identity(), squares, d_model=7)  # type: ignore[arg-type]
+    reader.left.weight.normal_()
+    vectors, table = reader.of_values(values, index, small), reader.left.weight.view(-1, LEVELS, 7)
+    for t, (row, column, channel) in enumerate(order.coordinates.tolist()):
+        r, c = row // 2, column // 2
+        of_channels = range(channels) if whole_pixels else [channel]
+        for n, at in enumerate(of_channels):
+            rest, number = 4 * small[:, r, c, at].float(), 4
+            for y, x in itertools.product((2 * r, 2 * r + 1), (2 * c, 2 * c + 1)):
+                if order.positions[y, x, 0 if whole_pixels else at] < t:
+                    rest, number = rest - image[:, y, x, at], number - 1
+            mean = (rest / number).clamp(0, LEVELS - 1)
+            torch.testing.assert_close(left[:, t, n], mean)
+            vectors[:, t] -= table[at, mean.round().long()]
+    torch.testing.assert_close(vectors, torch.zeros_like(vectors))
+
+
+def test_what_is_left_of_a_square_follows_the_neighbours() -> None:
+    order = raster((*SHAPE[:2], 1))
+    squares, index = Squares(order, 2, 3, LEVELS), torch.arange(order.length)
+    neighbours = NeighbourValues(order, LEVELS, squares)
+    values = torch.randint(LEVELS, (2, order.length, 3))
+    small = torch.randint(LEVELS, (2, 2, 3, 3), dtype=torch.uint8)
+    read = torch.cat([torch.full_like(values[:, :1], -1), values], dim=1)  # [B, 1 + L, C]
+    found = neighbours(read[:, neighbours.read(index)], index, small)
+    found = found.view(2, -1, neighbours.width, 3)  # [B, L, W, C]
+    alone = NeighbourValues(order, LEVELS)
+    expected = alone(read[:, alone.read(index)], index).view(2, -1, 4, 3)
+    torch.testing.assert_close(found[:, :, :4], expected)
+    left = squares.left(squares.past(values, index), index, small)  # [B, L, C]
+    torch.testing.assert_close(found[:, :, 4], left / 2 - 1)  # 0..4 as -1..1
+
+
 HEADS = [Categorical(), MixtureOfLogistics(2), MixtureOfLogistics(2, neighbours=True)]
 
 
@@ -114,6 +168,7 @@ def test_a_position_has_the_vector_of_the_small_pixel_that_covers_it() -> None:
     small = model.conditioner.small
     assert small is not None
     assert not small.aligned.weight.any()
+    assert not small.left.weight.any()
     torch.nn.init.normal_(small.aligned.weight)
     pixels, labels = torch.randint(LEVELS, (1, 2, 3, 3), dtype=torch.uint8), torch.tensor([1])
     condition = model.condition(labels, pixels)

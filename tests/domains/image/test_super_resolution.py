@@ -57,13 +57,18 @@ def test_the_small_image_is_the_rounded_mean_of_squares(factor: int) -> None:
     assert (average_down(white, factor) == 255).all()
 
 
-@pytest.mark.parametrize("head", [Categorical(), MixtureOfLogistics(components=2)])
+HEADS = [Categorical(), MixtureOfLogistics(2), MixtureOfLogistics(2, neighbours=True)]
+
+
+@pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("attention", [Full(), BLOCKS, Local2D(2, 2, 2, 1)])
 def test_cached_samples_are_those_of_teacher_forcing(
     attention: AttentionConfig, head: HeadConfig
 ) -> None:
     trained = model_of(attention, head, n_classes=2)
     model = trained.full_model.eval()
+    assert model.conditioner.small is not None
+    torch.nn.init.normal_(model.conditioner.small.left.weight)
     small = average_down(images(), 2)
     labels = torch.tensor([0, 1, 1])
     condition = model.condition(labels, small)
@@ -88,6 +93,10 @@ def test_the_likelihood_is_that_given_the_image_averaged_down(head: HeadConfig) 
         given = [model.core.nll(values, condition=model.condition(None, s)) for s in (own, other)]
     assert torch.equal(found, given[0])
     assert (found - given[1]).abs().amin() > 1e-7  # every position reads the small image
+    assert model.conditioner.small is not None
+    torch.nn.init.normal_(model.conditioner.small.left.weight)
+    with torch.no_grad():
+        assert (found - model.nll(pixels)).abs().amin() > 1e-7  # and what is left of its square
 
 
 def test_every_small_pixel_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,6 +59,10 @@ class Conditioner(nn.Module):
         vectors: Tensor | None = kept if shared else kept.index_select(1, positions)
         return vectors
 
+    def for_term(self, kept: Any) -> Any:
+        """What the model's `PastTerm` reads of the condition; None for nothing."""
+        return None
+
 
 class AutoregressiveModel(nn.Module, ABC):
     """A model that predicts each value from those before it, and keeps a state between steps.

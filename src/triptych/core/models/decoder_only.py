@@ -112,7 +112,8 @@ class DecoderOnly(TransformerModel, CausalModel):
         if self.term is None:
             return features
         index = torch.arange(values.shape[1], device=values.device)  # [L]
-        return torch.cat([features, self.term(self.past(values), index)], dim=-1)  # [B, L, D + V]
+        term = self.term(self.past(values), index, self.conditioner.for_term(kept))  # [B, L, V]
+        return torch.cat([features, term], dim=-1)  # [B, L, D + V]
 
     def past(self, values: Tensor) -> Tensor:
         """What the term reads at each position of values: int64 [B, L, R(, C)], -1 for none."""
@@ -164,7 +165,8 @@ class DecoderOnly(TransformerModel, CausalModel):
     def head_inputs(self, x: Tensor, positions: Tensor, state: DecodingState[Any]) -> Tensor:
         if self.term is None:
             return x
-        term = self.term(self._past(positions, state.own.read), positions)  # [B, P, V]
+        given = self.conditioner.for_term(state.own.condition)
+        term = self.term(self._past(positions, state.own.read), positions, given)  # [B, P, V]
         return torch.cat([x, term], dim=-1)  # [B, P, D + V]
 
     def _past(self, positions: Tensor, read: Tensor) -> Tensor:

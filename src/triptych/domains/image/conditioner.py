@@ -21,8 +21,18 @@ class Inputs:
 
     condition: Tensor | None
     """Vectors of the condition: [B, 1, D] or [B, L, D]."""
+    small: Tensor | None
+    """Of `ImageCondition`."""
     values: Tensor | None
-    """Values so far, int64 [B, L] or [B, L, C]; None for a model that does not look above."""
+    """Values so far, int64 [B, L] or [B, L, C]; None for a model whose inputs have no other."""
+
+
+@dataclass(frozen=True)
+class ImageCondition(Condition):
+    """The condition of an image model."""
+
+    small: Tensor | None = None
+    """The small image of super-resolution, uint8 [B, h, w, C]."""
 
 
 class ImageConditioner(Conditioner):
@@ -32,12 +42,17 @@ class ImageConditioner(Conditioner):
     transforms images, the transformation has a vector too.
     """
 
-    def __init__(self, small: SmallImage | None, above: PixelsAbove | None) -> None:
+    def __init__(
+        self, small: SmallImage | None, above: PixelsAbove | None, value_shape: tuple[int, ...]
+    ) -> None:
         super().__init__()
         self.small = small
         self.above = above
+        self.register_buffer("zero", torch.zeros(value_shape).long(), persistent=False)
         self.classes: nn.Embedding | None = None
         self.transformations: nn.Embedding | None = None
+
+    zero: Tensor  # int64 [(C)], stands for a value that is not known yet
 
     def forward(
         self, labels: Tensor | None, small: Tensor | None, transformation: Tensor | None = None
@@ -56,30 +71,40 @@ class ImageConditioner(Conditioner):
             known = transformation < self.transformations.num_embeddings  # [B]
             told = self.transformations(transformation * known).unsqueeze(1)  # [B, 1, D]
         of_small = NO_CONDITION if self.small is None else self.small(small)
-        return Condition(added(vectors, told, of_small.vectors), of_small.memory)
+        return ImageCondition(added(vectors, told, of_small.vectors), of_small.memory, small)
 
     def start(self, condition: Condition, batch: int, length: int) -> Inputs:
-        values = None if self.above is None else self.above.no_values(batch, length)
-        return Inputs(condition.vectors, values)
+        small = condition.small if isinstance(condition, ImageCondition) else None
+        values = None
+        if self.above is not None or self.small is not None:
+            values = self.zero.repeat(batch, length, *(1 for _ in self.zero.shape))  # [B, L(, C)]
+        return Inputs(condition.vectors, small, values)
+
+    def for_term(self, kept: Inputs) -> Tensor | None:
+        return kept.small
 
     def first_vectors(self, values: Tensor, kept: Inputs) -> Tensor | None:
         read = torch.arange(values.shape[1] + 1, device=values.device)  # [P + 1], 0 reads nothing
-        above = self._above(values, read[1:], read, kept.values)
+        above = self._of_values(values, read[1:], read, kept)
         return added(super().first_vectors(values, kept.condition), above)  # [B, P + 1, D]
 
     def step_vectors(self, values: Tensor, positions: Tensor, kept: Inputs) -> Tensor | None:
-        above = self._above(values, positions, positions, kept.values)
+        above = self._of_values(values, positions, positions, kept)
         return added(super().step_vectors(values, positions, kept.condition), above)  # [B, P, D]
 
-    def _above(
-        self, values: Tensor, after: Tensor, positions: Tensor, kept: Tensor | None
+    def _of_values(
+        self, values: Tensor, after: Tensor, positions: Tensor, kept: Inputs
     ) -> Tensor | None:
         """Vectors of positions int64 [P], once the values [B, Q] are kept; after: them, [Q]."""
-        if self.above is None or kept is None:
+        if kept.values is None:
             return None
         places = (after - 1).clamp(min=0)  # [Q]; what position 0 writes, position 1 replaces
-        vectors: Tensor = self.above(kept.index_copy_(1, places, values), positions)
-        return vectors  # [B, P, D]
+        kept.values.index_copy_(1, places, values)
+        above = None if self.above is None else self.above(kept.values, positions)  # [B, P, D]
+        left = None
+        if self.small is not None and kept.small is not None:
+            left = self.small.of_values(kept.values, positions, kept.small)  # [B, P, D]
+        return added(above, left)
 
 
 def transformed(pixels: Tensor, transformation: Tensor) -> Tensor:
@@ -97,29 +122,82 @@ def transformed(pixels: Tensor, transformation: Tensor) -> Tensor:
 
 
 class SmallImage(nn.Module):
-    """Reads the image averaged down by `factor`; order: of the large image.
+    """Reads the image averaged down.
 
     Each position gets the vector of the pixel of the small image that covers it, through a matrix
-    that starts at zero. Cross-attention reads all of them (Parmar et al. 2018, section 5.3).
+    that starts at zero, and a vector, zero at first, of the mean of what is left of its square.
+    Cross-attention reads all of the small image (Parmar et al. 2018, section 5.3).
     """
 
-    def __init__(
-        self, encoder: SequenceEncoder, order: GenerationOrder, factor: int, d_model: int
-    ) -> None:
+    def __init__(self, encoder: SequenceEncoder, squares: Squares, d_model: int) -> None:
         super().__init__()
         self.encoder = encoder
+        self.squares = squares
         self.aligned = nn.Linear(d_model, d_model, bias=False)
+        self.left = nn.Embedding(squares.channels * squares.levels, d_model)
         nn.init.zeros_(self.aligned.weight)
-        row, column, _ = (order.coordinates // factor).unbind(-1)
-        pixel = row * (order.shape[1] // factor) + column
-        self.register_buffer("pixel", pixel, persistent=False)
-
-    pixel: Tensor  # int64 [L], pixel of the small image that covers each position
+        nn.init.zeros_(self.left.weight)
 
     def forward(self, small: Tensor) -> Condition:
         """uint8 [B, h, w, C] -> vectors of positions [B, L, D], and the memory [B, h w, D]."""
         features: Tensor = self.encoder(small.long().flatten(1, 2))  # [B, h w, D]
-        return Condition(self.aligned(features).index_select(1, self.pixel), Memory(features))
+        vectors = self.aligned(features).index_select(1, self.squares.pixel)  # [B, L, D]
+        return Condition(vectors, Memory(features))
+
+    def of_values(self, values: Tensor, positions: Tensor, small: Tensor) -> Tensor:
+        """Vectors of what is left at positions int64 [P]: [B, P, D]; values: int64 [B, L(, C)]."""
+        left = self.squares.left(self.squares.past(values, positions), positions, small)
+        level = left.round().long() + self.squares.first[positions]  # [B, P, C']
+        vectors: Tensor = self.left(level).sum(2)  # [B, P, D]
+        return vectors
+
+
+class Squares(nn.Module):
+    """Squares of an image whose means are known: the pixels of the image averaged down by `factor`.
+
+    order, channels and levels: of the large image. A position of a sub-pixel has the square of its
+    channel, one of a pixel that of each channel (C' is 1 or C).
+    """
+
+    def __init__(self, order: GenerationOrder, factor: int, channels: int, levels: int) -> None:
+        super().__init__()
+        self.channels, self.levels = channels, levels
+        at = order.coordinates // torch.tensor([factor, factor, 1])  # [L, 3]
+        row, column, channel = at.unbind(-1)  # 3 x [L]
+        inside = torch.cartesian_prod(torch.arange(factor), torch.arange(factor))  # [F, 2]
+        pixels = at[:, None, :2] * factor + inside  # [L, F, 2]
+        read = order.positions[(*pixels.unbind(-1), channel.unsqueeze(1))]  # [L, F]
+        later = read >= torch.arange(order.length).unsqueeze(1)  # [L, F]
+        whole = order.shape[2] < channels
+        first = torch.arange(0, channels * levels, levels)  # [C]
+        first = first.expand(order.length, -1) if whole else first[channel].unsqueeze(1)  # [L, C']
+        self.register_buffer("read", read.masked_fill(later, -1), persistent=False)
+        self.register_buffer("pixel", row * (order.shape[1] // factor) + column, persistent=False)
+        self.register_buffer("first", first, persistent=False)
+
+    read: Tensor  # int64 [L, F], positions of the pixels of the square, -1 for those not before it
+    pixel: Tensor  # int64 [L], the square
+    first: Tensor  # int64 [L, C'], number of the position's channels times the number of levels
+
+    def past(self, values: Tensor, positions: Tensor) -> Tensor:
+        """The pixels of the squares of positions [P] among values, -1 for none: [B, P, F(, C)]."""
+        read = self.read[positions]  # [P, F]
+        none = (read < 0).view(*read.shape, *(1 for _ in values.shape[2:]))  # [P, F(, 1)]
+        return values[:, read.clamp(min=0)].masked_fill(none, -1)
+
+    def left(self, past: Tensor, positions: Tensor, small: Tensor) -> Tensor:
+        """The mean of the pixels of the squares that are not among the past: float [B, P, C'].
+
+        past: int64 [B, P, F(, C)], -1 for none. small: uint8 [B, h, w, C], the means, rounded.
+        """
+        squares = small.flatten(1, 2)[:, self.pixel[positions]].long()  # [B, P, C]
+        if past.ndim == 3:
+            channel = (self.first[positions] // self.levels).expand(len(small), -1, -1)  # [B, P, 1]
+            squares, past = squares.gather(2, channel), past.unsqueeze(3)  # [B, P, 1], [B, P, F, 1]
+        number = past.shape[2]
+        rest = number * squares - past.clamp(min=0).sum(2)  # [B, P, C']
+        # The last pixel is exact but for the rounding of the mean.
+        return (rest / (number - (past >= 0).sum(2))).clamp(0, self.levels - 1)
 
 
 def beside(order: GenerationOrder, offsets: tuple[tuple[int, int], ...]) -> tuple[Tensor, Tensor]:
@@ -146,7 +224,6 @@ class PixelsAbove(nn.Module):
 
     def __init__(self, order: GenerationOrder, channels: int, levels: int, d_model: int) -> None:
         super().__init__()
-        self.value_shape = (channels,) if order.shape[2] < channels else ()
         read, known = beside(order, NEIGHBOURS[1:])  # 2 x [L, 3, C']
         self.table = nn.Embedding(3 * channels * levels, d_model)
         nn.init.zeros_(self.table.weight)
@@ -158,11 +235,6 @@ class PixelsAbove(nn.Module):
     read: Tensor  # int64 [L, 3, C'], positions above each position; C' is 1 for whole pixels
     known: Tensor  # bool [L, 3, C'], whether they are in the image and earlier
     first: Tensor  # int64 [3, C], row of the table for level 0
-
-    def no_values(self, batch: int, length: int) -> Tensor:
-        """Return a place for the values of `length` positions: int64 [B, length(, C)]."""
-        size = (batch, length, *self.value_shape)
-        return torch.zeros(size, dtype=torch.int64, device=self.read.device)
 
     def forward(self, values: Tensor, positions: Tensor) -> Tensor:
         """values int64 [B, N(, C)], of the first N positions; positions int64 [P] -> [B, P, D]."""
@@ -183,20 +255,33 @@ class PixelsAbove(nn.Module):
 class NeighbourValues(PastTerm):
     """The values of the pixel to the left and of the three above, in [-1, 1], for a head.
 
-    A pixel outside of the image or later in the order counts as the middle, 0.
+    squares: of super-resolution; the mean of what is left of the square follows. A pixel outside of
+    the image or later in the order counts as the middle, 0.
     """
 
-    def __init__(self, order: GenerationOrder, levels: int) -> None:
+    def __init__(self, order: GenerationOrder, levels: int, squares: Squares | None = None) -> None:
         super().__init__()
-        self.levels, self.reach = levels, len(NEIGHBOURS)
+        self.levels, self.squares = levels, squares
         position, known = (each[..., 0] for each in beside(order, NEIGHBOURS))  # 2 x [L, 4]
-        self.register_buffer("places", torch.where(known, position + 1, 0), persistent=False)
+        places = torch.where(known, position + 1, 0)  # [L, 4]
+        self.width = places.shape[1]
+        if squares is not None:
+            places = torch.cat([places, squares.read + 1], dim=1)  # [L, 4 + F]
+            self.width += 1
+        self.reach = places.shape[1]
+        self.register_buffer("places", places, persistent=False)
 
-    places: Tensor  # int64 [L, 4], as `read` returns them
+    width: int
+    """Number W of pixels whose values it gives."""
+    places: Tensor  # int64 [L, R], as `read` returns them
 
     def read(self, positions: Tensor) -> Tensor:
-        return self.places[positions]  # [P, 4]
+        return self.places[positions]  # [P, R]
 
-    def forward(self, past: Tensor, positions: Tensor) -> Tensor:
-        centres = past * (2 / (self.levels - 1)) - 1  # [B, P, 4, C]
-        return centres.masked_fill(past < 0, 0).flatten(2)  # [B, P, 4 C]
+    def forward(self, past: Tensor, positions: Tensor, given: Tensor | None = None) -> Tensor:
+        values = past[:, :, : len(NEIGHBOURS)]  # [B, P, 4, C]
+        if self.squares is not None and given is not None:
+            left = self.squares.left(past[:, :, len(NEIGHBOURS) :], positions, given)  # [B, P, C]
+            values = torch.cat([values, left.unsqueeze(2)], dim=2)  # [B, P, W, C]
+        centres = values * (2 / (self.levels - 1)) - 1  # [B, P, W, C]
+        return centres.masked_fill(values < 0, 0).flatten(2)  # [B, P, W C]

@@ -26,6 +26,7 @@ from triptych.domains.image.conditioner import (
     NeighbourValues,
     PixelsAbove,
     SmallImage,
+    Squares,
     transformed,
 )
 from triptych.domains.pictures.config import PictureSettings
@@ -109,7 +110,7 @@ class ImageTransformer(nn.Module):
         else:
             embedding = ChannelEmbedding(levels, self.order.coordinates[:, 2], d_model)
         self.factor = config.super_resolution.factor
-        small = None
+        small = squares = None
         if self.factor is not None:
             rows, columns, _ = config.super_resolution.small_shape(shape)
             parts = replace(transformer, attention=Full(), positions=Axial())
@@ -120,19 +121,21 @@ class ImageTransformer(nn.Module):
                 parts.encoder((rows, columns)),
                 parts.dropout,
             )
-            small = SmallImage(encoder, self.order, self.factor, d_model)
-        head = config.head
-        reads_neighbours = isinstance(head, MixtureOfLogistics) and head.neighbours
+            squares = Squares(self.order, self.factor, channels, levels)
+            small = SmallImage(encoder, squares, d_model)
+        term = None
+        if isinstance(config.head, MixtureOfLogistics) and config.head.neighbours:
+            term = NeighbourValues(self.order, levels, squares)
         above = PixelsAbove(self.order, channels, levels, d_model) if config.pixels_above else None
         self.core = DecoderOnly(
             embedding,
             transformer.input_positions(self.order),
             transformer.decoder(grid, cross=self.factor is not None),
-            config.head.build(d_model, levels, channels),
+            config.head.build(d_model, levels, channels, term.width if term else 0),
             d_model=d_model,
             dropout=transformer.dropout,
-            conditioner=ImageConditioner(small, above),
-            term=NeighbourValues(self.order, levels) if reads_neighbours else None,
+            conditioner=ImageConditioner(small, above, embedding.value_shape),
+            term=term,
         )
         if n_classes:
             # Made here, because the order of the random numbers decides the weights of a seed.

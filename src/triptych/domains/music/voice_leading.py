@@ -32,7 +32,7 @@ class VoiceLeading(PastTerm):
 
     pitches: Tensor
 
-    def forward(self, past: Tensor, positions: Tensor) -> Tensor:
+    def forward(self, past: Tensor, positions: Tensor, given: None = None) -> Tensor:
         return self.sums(self.numbers, past, positions)
 
     def parallels(self, past: Tensor, positions: Tensor) -> Tensor:
