@@ -80,6 +80,31 @@ def test_the_answer_is_the_piece_and_the_grammar_allows_it(fill: str) -> None:
             assert kept >= (BAND.meaning.kind[part.answer] == Kind.New).sum() * 3
 
 
+def cut_off(parts: list[FillPart], most: int) -> object:
+    """What samples the parts as they are, each up to `most` tokens."""
+
+    def sample(part: FillPart) -> Ids:
+        parts.append(part)
+        return part.answer[:most]
+
+    return sample
+
+
+def test_what_the_most_tokens_cut_off_is_made_after_it() -> None:
+    piano = score_of([("Piano", 0, [*TUNE, *BASS])], meters=((0, 3, 4),), tempo=100)
+    for tokenizer, piece, tolerance in ((BAND, WALTZ, 0.0), (PIANO, piano, 480 * 0.02)):
+        whole: list[FillPart] = []
+        tokenizer.fill(FillTask(piece, None, "bars:2-5", answers(whole), 4096))
+        most = len(whole[0].answer) * 3 // 5
+        parts: list[FillPart] = []
+        made = tokenizer.fill(FillTask(piece, None, "bars:2-5", cut_off(parts, most), 4096))
+        assert len(parts) > len(whole)
+        found = np.array([row[:3] for row in rows(made.score)])
+        expected = np.array([row[:3] for row in rows(piece)])
+        # In a performance a note that sounds at the cut ends there.
+        np.testing.assert_allclose(found[:, [0, 2]], expected[:, [0, 2]], atol=tolerance)
+
+
 def test_a_window_holds_both_sides_of_the_part() -> None:
     parts: list[FillPart] = []
     BAND.fill(FillTask(WALTZ, None, "bars:3", answers(parts), 4096))

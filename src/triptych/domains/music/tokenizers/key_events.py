@@ -251,7 +251,9 @@ def filled(
         )
     at = np.rint(score.seconds(lines) * STEPS_PER_SECOND).astype(np.int64)
     notes, made = performance(score), performance(score)[:0]
-    for start, stop in _parts(at, [bool(row.any()) for row in cells]):
+    parts = _parts(at, [bool(row.any()) for row in cells])
+    while parts:
+        start, stop = parts.pop(0)
         _, answer = written(notes, start, stop, window)
         room = max(window - 2 * len(answer), window // 2) + len(answer)
         prompt, _ = written(notes, start, stop, room)
@@ -262,6 +264,11 @@ def filled(
         first, last = np.searchsorted(events.step, [start, stop]).tolist()
         plain, before = events[first:last].ids(start=start), events[:first].ids(until=start)
         ids = sample(FillPart(prompt, grammar, answer, plain, before))
+        reached = start + int(steps_of(ids).sum())
+        if END not in ids and start < reached < stop:
+            # The most tokens came before the end: what is after them is a new part.
+            parts.insert(0, (reached, stop))
+            stop = reached
         fresh = notes_of(ids[np.cumsum(ids == END) == 0], stop - start)
         times = (fresh.onset + start) / STEPS_PER_SECOND, (fresh.release + start) / STEPS_PER_SECOND
         fresh = replace(fresh, onset=times[0], release=times[1])

@@ -121,7 +121,9 @@ def filled(
     plays = [any(item.player >= 0 for item in bar.items) for bar in bars]
     usual = int(np.mean([*compress(sizes, plays)] or [0]))
     sizes = [max(size, usual, TOKENS_OF_AN_EMPTY_BAR) for size in sizes]
-    for first, stop in _parts(players, sizes, window // 2):
+    parts = _parts(players, sizes, window // 2)
+    while parts:
+        first, stop = parts.pop(0)
         own = players[first:stop]
         region = _with_state(made[first:stop], made[:first])
         room = window - sum(sizes[first:stop]) * 5 // 4
@@ -139,6 +141,10 @@ def filled(
             )
         )
         read = read_bars(tokenizer, ids)[: len(region)]
+        if tokenizer.end not in ids and len(read) > 1:
+            # The most tokens came before the end: the last bar and those after it are a new part.
+            read = read[:-1]
+            parts.insert(0, (first + len(read), stop))
         for place, bar in enumerate(read, start=first):
             ours = bar.only(players[place]).items
             old = made[place].without(players[place])
