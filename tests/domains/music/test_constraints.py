@@ -31,7 +31,14 @@ from triptych.domains.music.tokenizers.chorales import (
     ChoraleTokenizer,
 )
 from triptych.domains.music.tokenizers.events import EventTokenizer
-from triptych.domains.music.tokenizers.key_events import END, NOTE_OFF, SHIFT, VELOCITY
+from triptych.domains.music.tokenizers.key_events import (
+    END,
+    NOTE_OFF,
+    PAST,
+    SHIFT,
+    VELOCITY,
+    LongestNote,
+)
 from triptych.domains.music.tokenizers.remi import RemiTokenizer
 from triptych.errors import UserError
 from triptych.types import Sampling
@@ -263,6 +270,49 @@ def event_faults(ids: np.ndarray, options: ConstraintOptions, n_old: int = 0) ->
         low, high = parse_range(options.ranges)
         counts["ranges"] = sum(not low <= pitch <= high for pitch, *_ in new)
     return counts
+
+
+def test_which_notes_have_sounded_for_too_long() -> None:
+    generator = torch.Generator().manual_seed(2)
+    ids = [*range(60, 63), *range(NOTE_OFF + 60, NOTE_OFF + 63), SHIFT + 19, SHIFT + 49, PAST]
+    picked = torch.multinomial(torch.tensor([3.0] * 8 + [0.5]), 4 * 50, True, generator=generator)
+    values = torch.tensor(ids)[picked].view(4, 50)
+    size, steps = PAST + 1, 60
+    rule, n_overdue = LongestNote(size, steps), 0
+    for length in range(51):
+        found = rule(values[:, :length])
+        for row, some in enumerate(values[:, :length].tolist()):
+            began: dict[int, int] = {}
+            now = 0
+            for token in some:
+                if token < NOTE_OFF:
+                    began[token] = now
+                elif token < SHIFT:
+                    began.pop(token - NOTE_OFF, None)
+                elif token == PAST:
+                    began.clear()
+                else:
+                    now += token - SHIFT + 1
+            overdue = {NOTE_OFF + pitch for pitch, at in began.items() if now - at >= steps}
+            expected = [bool(overdue) and token not in overdue for token in range(size)]
+            assert found[row].tolist() == expected
+            n_overdue += len(overdue)
+    assert n_overdue > 20
+
+
+def test_no_sampled_note_is_longer_than_the_longest() -> None:
+    with torch.no_grad():  # few releases
+        bias = PIANIST.model.head.logits.bias
+        bias.zero_()
+        bias[NOTE_OFF:SHIFT] -= 3
+        bias[SHIFT:VELOCITY] += 2
+        bias[END] -= 100
+    longest = []
+    for options in (None, ConstraintOptions(longest_note=1.5)):
+        pieces = [EVENTS.decode(ids) for ids in sampled(PIANIST, options, length=250)]
+        longest.append(max(float((notes.release - notes.onset).max()) for notes in pieces))
+    # A shift is at most a second.
+    assert longest[1] < 1.5 + 1 < longest[0]
 
 
 EVENT_OPTIONS = [

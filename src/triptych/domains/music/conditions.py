@@ -46,6 +46,9 @@ class ConstraintOptions(Checked):
     """Instruments that play, such as violin,violin,viola,cello or 40,41,42 or drums: names or
     numbers of General MIDI separated by commas, all of them instruments of the model; null for all
     of the model's."""
+    longest_note: PositiveFloat | None = None
+    """Performances: seconds after which a note ends if it still sounds; null for the model's
+    choice."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

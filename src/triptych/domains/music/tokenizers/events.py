@@ -24,6 +24,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from triptych.decoding.sampling import LogitsConstraint
+from triptych.domains.music.conditions import ConstraintOptions
 from triptych.domains.music.midi import MAX_SECONDS
 from triptych.domains.music.notes import (
     DEFAULT_TEMPO,
@@ -49,6 +51,7 @@ from triptych.domains.music.tokenizers.key_events import (
     SYMBOLS,
     EventGrammar,
     KeyEvents,
+    LongestNote,
     notes_of,
     steps_of,
 )
@@ -71,7 +74,7 @@ class EventTokenizer(MelodicTokenizer):
 
     name = "events"
     content = "notes of one piano"
-    constraint_options = ("scale", "ranges")
+    constraint_options = ("scale", "ranges", "longest_note")
     end = END
     pitch_range = PIANO_LOWEST, PIANO_HIGHEST
     count_contexts: ClassVar = {"frequency of the event": (None, ()), "previous event": (1, ())}
@@ -178,6 +181,13 @@ class EventTokenizer(MelodicTokenizer):
         trimmed = ids.copy()
         trimmed[n_prompt + waits[-1]] -= max(0, steps.sum() - round(seconds * STEPS_PER_SECOND))
         return trimmed
+
+    def rules(self, options: ConstraintOptions) -> list[LogitsConstraint]:
+        rules = super().rules(options)
+        if options.longest_note is not None:
+            steps = max(1, round(options.longest_note * STEPS_PER_SECOND))
+            rules.insert(0, LongestNote(self.vocabulary_size, steps))
+        return rules
 
     def grammar(
         self, batch: int, *, seconds: float | None, n_prompt: int, start: int = 0

@@ -193,6 +193,37 @@ class EventGrammar(Grammar):
         state["struck"] = state["struck"] & ~is_past
 
 
+@dataclass(frozen=True)
+class LongestNote:
+    """Rule that forbids all but the ends of the notes that have sounded for `steps` or longer.
+
+    size: of the vocabulary.
+    """
+
+    size: int
+    steps: int
+
+    def __call__(self, values: Tensor) -> Tensor:
+        """Mark the ids that may not come next, bool [B, V]; values: all ids so far, [B, t]."""
+        forbidden = torch.ones(len(values), self.size, dtype=torch.bool, device=values.device)
+        if not values.shape[1]:
+            return ~forbidden
+        is_shift = (values >= SHIFT) & (values < VELOCITY)
+        time = torch.where(is_shift, values - SHIFT + 1, 0).cumsum(1)  # [B, t]
+        index = torch.arange(values.shape[1], device=values.device).expand_as(values)
+        # The music before a part that is made anew starts at PAST.
+        start = torch.where(values == PAST, index, -1).amax(1, keepdim=True)  # [B, 1]
+        is_note = (values < SHIFT) & (index > start)
+        pitch = torch.where(is_note, values % N_PITCHES, N_PITCHES)
+        none = values.new_full((len(values), N_PITCHES + 1), -1)
+        last = none.scatter_reduce(1, pitch, index, "amax")[:, :-1]  # [B, 128], latest event
+        at = last.clamp(min=0)
+        sounding = (last >= 0) & (values.gather(1, at) < NOTE_OFF)
+        overdue = sounding & (time[:, -1:] - time.gather(1, at) >= self.steps)  # [B, 128]
+        forbidden[:, NOTE_OFF:SHIFT] = ~overdue
+        return forbidden & overdue.any(1, keepdim=True)
+
+
 def example(tokenizer: EventTokenizer, ids: Ids, generator: torch.Generator) -> Ids:
     """Return a crop of a piece with a part of it written as one that is made anew.
 
