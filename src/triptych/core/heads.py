@@ -117,8 +117,8 @@ class MixtureOfLogistics(HeadConfig):
     components: PositiveInt = 10
     """Number of logistics in the mixture."""
     neighbours: bool = False
-    """Means also depend linearly on the values of the pixel to the left and the three above, and of
-    the small image in super-resolution."""
+    """Means also depend linearly on the values of the pixel to the left and the three above, and in
+    super-resolution on the mean of the pixels to come that the small image implies."""
 
     def build(
         self, d_model: int, levels: int, channels: int, neighbours: int = 0
@@ -148,7 +148,7 @@ class PastTerm(nn.Module, ABC):
     def forward(self, past: Tensor, positions: Tensor, given: Any = None) -> Tensor:
         """The term at positions int64 [P]: past int64 [B, P, R(, C)], -1 for none.
 
-        given: what the conditioner has for it -> [B, P, V], what the head takes after the features.
+        given: of `Conditioner.for_term` -> [B, P, V], what the head takes after the features.
         """
 
 

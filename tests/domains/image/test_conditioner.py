@@ -76,7 +76,7 @@ def test_the_values_of_the_neighbours_are_those_of_the_image(block_order: bool) 
 @pytest.mark.parametrize("whole_pixels", [False, True])
 @pytest.mark.parametrize("block_order", [False, True])
 @torch.no_grad()
-def test_what_is_left_of_a_square(whole_pixels: bool, block_order: bool) -> None:
+def test_the_mean_of_the_remaining_pixels(whole_pixels: bool, block_order: bool) -> None:
     height, width, channels = SHAPE
     grid = (height, width, 1 if whole_pixels else channels)
     order = blocks(grid, 2, 3) if block_order else raster(grid)
@@ -86,10 +86,11 @@ def test_what_is_left_of_a_square(whole_pixels: bool, block_order: bool) -> None
     small = torch.randint(LEVELS, (2, 2, 3, channels), dtype=torch.uint8)
     values = order.to_sequence(image.unsqueeze(3) if whole_pixels else image)
     past = squares.past(values, index)
-    left = squares.left(past, index, small)
+    remaining = squares.remaining(past, index, small)
     reader = SmallImage(torch.nn.Identity(), squares, d_model=7)  # type: ignore[arg-type]
-    reader.left.weight.normal_()
-    vectors, table = reader.of_values(values, index, small), reader.left.weight.view(-1, LEVELS, 7)
+    reader.remaining.weight.normal_()
+    vectors = reader.of_values(values, index, small)
+    table = reader.remaining.weight.view(channels, LEVELS, 7)
     for t, (row, column, channel) in enumerate(order.coordinates.tolist()):
         r, c = row // 2, column // 2
         of_channels = range(channels) if whole_pixels else [channel]
@@ -99,12 +100,12 @@ def test_what_is_left_of_a_square(whole_pixels: bool, block_order: bool) -> None
                 if order.positions[y, x, 0 if whole_pixels else at] < t:
                     rest, number = rest - image[:, y, x, at], number - 1
             mean = (rest / number).clamp(0, LEVELS - 1)
-            torch.testing.assert_close(left[:, t, n], mean)
+            torch.testing.assert_close(remaining[:, t, n], mean)
             vectors[:, t] -= table[at, mean.round().long()]
     torch.testing.assert_close(vectors, torch.zeros_like(vectors))
 
 
-def test_what_is_left_of_a_square_follows_the_neighbours() -> None:
+def test_the_mean_of_the_remaining_pixels_follows_the_neighbours() -> None:
     order = raster((*SHAPE[:2], 1))
     squares, index = Squares(order, 2, 3, LEVELS), torch.arange(order.length)
     neighbours = NeighbourValues(order, LEVELS, squares)
@@ -116,8 +117,8 @@ def test_what_is_left_of_a_square_follows_the_neighbours() -> None:
     alone = NeighbourValues(order, LEVELS)
     expected = alone(read[:, alone.read(index)], index).view(2, -1, 4, 3)
     torch.testing.assert_close(found[:, :, :4], expected)
-    left = squares.left(squares.past(values, index), index, small)  # [B, L, C]
-    torch.testing.assert_close(found[:, :, 4], left / 2 - 1)  # 0..4 as -1..1
+    means = squares.remaining(squares.past(values, index), index, small)  # [B, L, C]
+    torch.testing.assert_close(found[:, :, 4], means / 2 - 1)  # 0..4 as -1..1
 
 
 HEADS = [Categorical(), MixtureOfLogistics(2), MixtureOfLogistics(2, neighbours=True)]
@@ -168,7 +169,7 @@ def test_a_position_has_the_vector_of_the_small_pixel_that_covers_it() -> None:
     small = model.conditioner.small
     assert small is not None
     assert not small.aligned.weight.any()
-    assert not small.left.weight.any()
+    assert not small.remaining.weight.any()
     torch.nn.init.normal_(small.aligned.weight)
     pixels, labels = torch.randint(LEVELS, (1, 2, 3, 3), dtype=torch.uint8), torch.tensor([1])
     condition = model.condition(labels, pixels)

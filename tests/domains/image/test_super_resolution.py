@@ -68,7 +68,7 @@ def test_cached_samples_are_those_of_teacher_forcing(
     trained = model_of(attention, head, n_classes=2)
     model = trained.full_model.eval()
     assert model.conditioner.small is not None
-    torch.nn.init.normal_(model.conditioner.small.left.weight)
+    torch.nn.init.normal_(model.conditioner.small.remaining.weight)
     small = average_down(images(), 2)
     labels = torch.tensor([0, 1, 1])
     condition = model.condition(labels, small)
@@ -94,9 +94,9 @@ def test_the_likelihood_is_that_given_the_image_averaged_down(head: HeadConfig) 
     assert torch.equal(found, given[0])
     assert (found - given[1]).abs().amin() > 1e-7  # every position reads the small image
     assert model.conditioner.small is not None
-    torch.nn.init.normal_(model.conditioner.small.left.weight)
+    torch.nn.init.normal_(model.conditioner.small.remaining.weight)
     with torch.no_grad():
-        assert (found - model.nll(pixels)).abs().amin() > 1e-7  # and what is left of its square
+        assert (found - model.nll(pixels)).abs().amin() > 1e-7  # and its remaining pixels
 
 
 def test_every_small_pixel_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

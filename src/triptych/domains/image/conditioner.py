@@ -24,7 +24,7 @@ class Inputs:
     small: Tensor | None
     """Of `ImageCondition`."""
     values: Tensor | None
-    """Values so far, int64 [B, L] or [B, L, C]; None for a model whose inputs have no other."""
+    """Values so far, int64 [B, L] or [B, L, C]; None where the value before alone is read."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class ImageConditioner(Conditioner):
         super().__init__()
         self.small = small
         self.above = above
-        self.register_buffer("zero", torch.zeros(value_shape).long(), persistent=False)
+        self.register_buffer("zero", torch.zeros(value_shape, dtype=torch.int64), persistent=False)
         self.classes: nn.Embedding | None = None
         self.transformations: nn.Embedding | None = None
 
@@ -101,10 +101,11 @@ class ImageConditioner(Conditioner):
         places = (after - 1).clamp(min=0)  # [Q]; what position 0 writes, position 1 replaces
         kept.values.index_copy_(1, places, values)
         above = None if self.above is None else self.above(kept.values, positions)  # [B, P, D]
-        left = None
-        if self.small is not None and kept.small is not None:
-            left = self.small.of_values(kept.values, positions, kept.small)  # [B, P, D]
-        return added(above, left)
+        remaining = None
+        if self.small is not None:
+            assert kept.small is not None
+            remaining = self.small.of_values(kept.values, positions, kept.small)  # [B, P, D]
+        return added(above, remaining)
 
 
 def transformed(pixels: Tensor, transformation: Tensor) -> Tensor:
@@ -125,8 +126,8 @@ class SmallImage(nn.Module):
     """Reads the image averaged down.
 
     Each position gets the vector of the pixel of the small image that covers it, through a matrix
-    that starts at zero, and a vector, zero at first, of the mean of what is left of its square.
-    Cross-attention reads all of the small image (Parmar et al. 2018, section 5.3).
+    that starts at zero, and a vector, zero at first, of the mean of the remaining pixels of its
+    square. Cross-attention reads all of the small image (Parmar et al. 2018, section 5.3).
     """
 
     def __init__(self, encoder: SequenceEncoder, squares: Squares, d_model: int) -> None:
@@ -134,9 +135,9 @@ class SmallImage(nn.Module):
         self.encoder = encoder
         self.squares = squares
         self.aligned = nn.Linear(d_model, d_model, bias=False)
-        self.left = nn.Embedding(squares.channels * squares.levels, d_model)
+        self.remaining = nn.Embedding(squares.channels * squares.levels, d_model)
         nn.init.zeros_(self.aligned.weight)
-        nn.init.zeros_(self.left.weight)
+        nn.init.zeros_(self.remaining.weight)
 
     def forward(self, small: Tensor) -> Condition:
         """uint8 [B, h, w, C] -> vectors of positions [B, L, D], and the memory [B, h w, D]."""
@@ -145,10 +146,13 @@ class SmallImage(nn.Module):
         return Condition(vectors, Memory(features))
 
     def of_values(self, values: Tensor, positions: Tensor, small: Tensor) -> Tensor:
-        """Vectors of what is left at positions int64 [P]: [B, P, D]; values: int64 [B, L(, C)]."""
-        left = self.squares.left(self.squares.past(values, positions), positions, small)
-        level = left.round().long() + self.squares.first[positions]  # [B, P, C']
-        vectors: Tensor = self.left(level).sum(2)  # [B, P, D]
+        """Vectors of the means of the remaining pixels at positions int64 [P]: [B, P, D].
+
+        values: int64 [B, L(, C)], those before each position known. small: as in `forward`.
+        """
+        means = self.squares.remaining(self.squares.past(values, positions), positions, small)
+        first = self.squares.channel[positions] * self.squares.levels  # [P, C'], rows of the table
+        vectors: Tensor = self.remaining(means.round().long() + first).sum(2)  # [B, P, D]
         return vectors
 
 
@@ -169,15 +173,14 @@ class Squares(nn.Module):
         read = order.positions[(*pixels.unbind(-1), channel.unsqueeze(1))]  # [L, F]
         later = read >= torch.arange(order.length).unsqueeze(1)  # [L, F]
         whole = order.shape[2] < channels
-        first = torch.arange(0, channels * levels, levels)  # [C]
-        first = first.expand(order.length, -1) if whole else first[channel].unsqueeze(1)  # [L, C']
+        every = torch.arange(channels).expand(order.length, -1)  # [L, C]
         self.register_buffer("read", read.masked_fill(later, -1), persistent=False)
         self.register_buffer("pixel", row * (order.shape[1] // factor) + column, persistent=False)
-        self.register_buffer("first", first, persistent=False)
+        self.register_buffer("channel", every if whole else channel.unsqueeze(1), persistent=False)
 
     read: Tensor  # int64 [L, F], positions of the pixels of the square, -1 for those not before it
     pixel: Tensor  # int64 [L], the square
-    first: Tensor  # int64 [L, C'], number of the position's channels times the number of levels
+    channel: Tensor  # int64 [L, C'], the channels of the position
 
     def past(self, values: Tensor, positions: Tensor) -> Tensor:
         """The pixels of the squares of positions [P] among values, -1 for none: [B, P, F(, C)]."""
@@ -185,15 +188,15 @@ class Squares(nn.Module):
         none = (read < 0).view(*read.shape, *(1 for _ in values.shape[2:]))  # [P, F(, 1)]
         return values[:, read.clamp(min=0)].masked_fill(none, -1)
 
-    def left(self, past: Tensor, positions: Tensor, small: Tensor) -> Tensor:
-        """The mean of the pixels of the squares that are not among the past: float [B, P, C'].
+    def remaining(self, past: Tensor, positions: Tensor, small: Tensor) -> Tensor:
+        """The means of the pixels of the squares that are not in the past: float [B, P, C'].
 
         past: int64 [B, P, F(, C)], -1 for none. small: uint8 [B, h, w, C], the means, rounded.
         """
         squares = small.flatten(1, 2)[:, self.pixel[positions]].long()  # [B, P, C]
-        if past.ndim == 3:
-            channel = (self.first[positions] // self.levels).expand(len(small), -1, -1)  # [B, P, 1]
-            squares, past = squares.gather(2, channel), past.unsqueeze(3)  # [B, P, 1], [B, P, F, 1]
+        channel = self.channel[positions].expand(len(small), -1, -1)  # [B, P, C']
+        squares = squares.gather(2, channel)  # [B, P, C']
+        past = past.reshape(*past.shape[:3], -1)  # [B, P, F, C']
         number = past.shape[2]
         rest = number * squares - past.clamp(min=0).sum(2)  # [B, P, C']
         # The last pixel is exact but for the rounding of the mean.
@@ -255,8 +258,8 @@ class PixelsAbove(nn.Module):
 class NeighbourValues(PastTerm):
     """The values of the pixel to the left and of the three above, in [-1, 1], for a head.
 
-    squares: of super-resolution; the mean of what is left of the square follows. A pixel outside of
-    the image or later in the order counts as the middle, 0.
+    squares: of super-resolution; the mean of the remaining pixels of the square follows. A pixel
+    outside of the image or later in the order counts as the middle, 0.
     """
 
     def __init__(self, order: GenerationOrder, levels: int, squares: Squares | None = None) -> None:
@@ -280,8 +283,10 @@ class NeighbourValues(PastTerm):
 
     def forward(self, past: Tensor, positions: Tensor, given: Tensor | None = None) -> Tensor:
         values = past[:, :, : len(NEIGHBOURS)]  # [B, P, 4, C]
-        if self.squares is not None and given is not None:
-            left = self.squares.left(past[:, :, len(NEIGHBOURS) :], positions, given)  # [B, P, C]
-            values = torch.cat([values, left.unsqueeze(2)], dim=2)  # [B, P, W, C]
+        if self.squares is not None:
+            assert given is not None
+            of_square = past[:, :, len(NEIGHBOURS) :]  # [B, P, F, C]
+            means = self.squares.remaining(of_square, positions, given)  # [B, P, C]
+            values = torch.cat([values, means.unsqueeze(2)], dim=2)  # [B, P, W, C]
         centres = values * (2 / (self.levels - 1)) - 1  # [B, P, W, C]
         return centres.masked_fill(values < 0, 0).flatten(2)  # [B, P, W C]

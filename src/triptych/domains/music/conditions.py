@@ -47,8 +47,8 @@ class ConstraintOptions(Checked):
     numbers of General MIDI separated by commas, all of them instruments of the model; null for all
     of the model's."""
     longest_note: PositiveFloat | None = None
-    """Performances: seconds after which a note ends if it still sounds; null for the model's
-    choice."""
+    """Performances: seconds after which a note that still sounds ends, at the next event, which may
+    be a second later; null for the model's choice."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
