@@ -42,6 +42,10 @@ DECODERS: dict[str, tuple[Any, dict[str, Any]]] = {
         {"attention": part("attention.pitch_time.PitchTime")},
     ),
     "voice leading": (tiny_models.music_model, {"model": {"voice_leading": True}}),
+    "voice orders": (
+        tiny_models.music_model,
+        {"model": {"voice_orders": True, "voice_leading": True}},
+    ),
     "held notes": (
         tiny_models.music_model,
         {

@@ -18,6 +18,7 @@ from triptych.domains.music.model import MusicSettings
 from triptych.domains.music.notes import Ids
 from triptych.domains.music.sources.base import Piece
 from triptych.domains.music.tokenizers.base import MusicTokenizer
+from triptych.domains.music.voice_orders import in_order, voice_orders
 from triptych.errors import UserError
 from triptych.training.loading.batches import Items, Ragged, cut, shuffled_batches
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
@@ -45,6 +46,8 @@ class Window(NamedTuple):
     skip: int = 0
     semitones: int = 0
     """Transposition."""
+    order: int = 0
+    """Order in which the voices of a step are written, by its number in `voice_orders`."""
 
 
 def draw(choices: Sequence[Choice], generator: torch.Generator) -> Choice:
@@ -118,7 +121,10 @@ class TrainingPieces:
         ):
             part = tokens[start : start + config.sequence_length].astype(np.int64)
             return Window(tokenizer.fill_example(part, generator), 0, semitones=semitones)
-        return Window(tokens, start, semitones=semitones)
+        share, order = config.augmentation.voice_orders, 0
+        if share and float(torch.rand((), generator=generator)) < share:
+            order = draw(range(len(voice_orders(len(tokenizer.voice_ranges)))), generator)
+        return Window(tokens, start, semitones=semitones, order=order)
 
 
 def read_training_and_validation(
@@ -161,6 +167,8 @@ class Batch(NamedTuple):
     """bool [B, L]: which of the scored positions begin a note"""
     melody: Tensor | None = None
     """int64 [B, K]: melodies of `melody.padded`; None for a model without an encoder"""
+    order: Tensor | None = None
+    """int64 [B]: orders of the voices; None for a model without `voice_orders`"""
 
 
 def make_batch(windows: list[Window], settings: MusicSettings) -> Batch:
@@ -175,6 +183,8 @@ def make_batch(windows: list[Window], settings: MusicSettings) -> Batch:
         # The bar before the window decides which of its first tokens begin a note.
         context = min(window.start, tokenizer.bar)
         part = window.tokens[window.start - context : window.start + width].astype(np.int64)
+        if window.order:
+            part = in_order(part, voice_orders(len(tokenizer.voice_ranges))[window.order])
         ids = tokenizer.transpose(part, window.semitones)
         count = len(ids) - context
         values[row, :count] = ids[context:]
@@ -183,6 +193,8 @@ def make_batch(windows: list[Window], settings: MusicSettings) -> Batch:
         if context:
             previous[row] = ids[context - 1]
     batch = Batch(*map(torch.from_numpy, (values, previous, scored, onsets & scored)))
+    if settings.model.voice_orders:
+        batch = batch._replace(order=torch.tensor([window.order for window in windows]))
     if (melody := settings.window_melody) is None:
         return batch
     melodies = [melody.of_window(w.tokens, w.start, w.semitones) for w in windows]
@@ -210,12 +222,16 @@ def training_batches(
 
 
 def evaluation_batches(
-    pieces: Iterable[Ids], settings: MusicSettings, *, batch_size: int
+    pieces: Iterable[Ids],
+    settings: MusicSettings,
+    *,
+    batch_size: int,
+    orders: Sequence[int] = (0,),
 ) -> FixedBatches:
     """Return windows over whole pieces, without augmentation, that score each token once.
 
     pieces: ids of each. batch_size: windows at a time, fewer where they would exceed
-    MAX_TOKENS_PER_BATCH.
+    MAX_TOKENS_PER_BATCH. orders: numbers of orders of the voices; the window has a row of each.
     """
     windows = [
         Window(tokens, start, settings.overlap if start else 0)
@@ -224,9 +240,12 @@ def evaluation_batches(
     ]
 
     def batch(numbers: Items, generator: torch.Generator | None) -> Batch:
-        return make_batch([windows[number] for number in numbers], settings)
+        chosen = (windows[number] for number in numbers)
+        return make_batch([w._replace(order=order) for w in chosen for order in orders], settings)
 
-    batch_size = min(batch_size, max(1, MAX_TOKENS_PER_BATCH // settings.sequence_length))
+    batch_size = min(
+        batch_size, max(1, MAX_TOKENS_PER_BATCH // (len(orders) * settings.sequence_length))
+    )
     return FixedBatches(cut(range(len(windows)), batch_size), batch, name="the music to be scored")
 
 

@@ -43,6 +43,10 @@ class MusicScoreRequest(DynamicScoreRequest):
     every window, null for the model's own in proportion to the length."""
     bucket: PositiveInt = 32
     """Number of positions in the window whose nats per token are averaged, for by_position."""
+    orders: PositiveInt = 1
+    """Number of orders of the voices: the probability of a step is the mean over that of the voices
+    in so many orders, for models that were trained with model.voice_orders; 1 for the highest voice
+    first."""
     statistics: NonNegativeInt = 0
     """Number of pieces to sample, whose musical statistics and longest runs shared with training
     pieces are reported next to those of the split; 0 for no such report."""

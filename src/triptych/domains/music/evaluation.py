@@ -22,6 +22,7 @@ from triptych.domains.music.metrics import (
     count_models,
     mean_by_position,
     mean_of_filled,
+    mean_over_orders,
     token_nll,
 )
 from triptych.domains.music.model import MusicSettings
@@ -35,6 +36,7 @@ from triptych.domains.music.statistics import (
     piece_statistics,
 )
 from triptych.domains.music.tokenizers.base import MusicTokenizer
+from triptych.domains.music.voice_orders import voice_orders
 from triptych.errors import UserError
 from triptych.files.progress import display
 from triptych.files.splits import ALL, source_to_score
@@ -58,7 +60,11 @@ class MusicEvaluation(MusicScores, TrainedModel):
 
     def predicts(self) -> dict[str, Any]:
         has_melody = self.settings.model.melody is not None
-        return super().predicts() | {"tokenizer": self.tokenizer, "model.melody": has_melody}
+        return super().predicts() | {
+            "tokenizer": self.tokenizer,
+            "model.melody": has_melody,
+            "model.voice_orders": self.settings.model.voice_orders,
+        }
 
     def token_maps(self, transpositions: int = 0) -> list[Tensor | None]:
         """Return the transpositions by 0, -1, 1, ... semitones; UserError beside a melody."""
@@ -119,13 +125,18 @@ class MusicEvaluation(MusicScores, TrainedModel):
             with suppress(UserError):
                 train = [tokenizer.tokens(p.content) for p in source.load("train", tokenizer)]
         batch_size = 1 if request.dynamic else request.batch_size or self.data_settings.batch_size
-        batches = evaluation_batches(pieces, windows, batch_size=batch_size)
+        orders = self._orders(request.orders)
+        batches = evaluation_batches(pieces, windows, batch_size=batch_size, orders=orders)
         trained_length, length = self.settings.sequence_length, windows.sequence_length
         nats = torch.zeros(length, dtype=torch.float64)
         tokens = torch.zeros(length, dtype=torch.int64)
 
         def score(batch: Batch) -> dict[str, Tensor]:
-            nll = token_nll(scorer.model, batch)  # [B, L]
+            nll = token_nll(scorer.model, batch)  # [B orders, L]
+            if len(orders) > 1:
+                nll = mean_over_orders(nll, len(orders), len(tokenizer.voice_ranges))  # [B, L]
+                first = batch.scored[:: len(orders)], batch.onsets[:: len(orders)]
+                batch = batch._replace(scored=first[0], onsets=first[1])
             nats[: nll.shape[1]] += in_double(nll.detach()).sum(0).cpu()
             tokens[: nll.shape[1]] += batch.scored.sum(0).cpu()
             return batch_sums(batch, nll)
@@ -144,6 +155,7 @@ class MusicEvaluation(MusicScores, TrainedModel):
             "notes": int(sums["notes"]),
             "vocabulary_size": tokenizer.vocabulary_size,
             "dynamic": request.dynamic,
+            "orders": request.orders,
             **widths,
             "nats_per_token_of": count_models(tokenizer, train, pieces),
             "by_position": {
@@ -231,6 +243,17 @@ class MusicEvaluation(MusicScores, TrainedModel):
                 f"the model cannot be scored with windows of {length:,} tokens: {reason}"
             ) from error
         return type(self)(windows, model).with_dtype(self.dtype)
+
+    def _orders(self, count: int) -> list[int]:
+        """Return numbers of so many of the orders of voices; UserError for more than there are."""
+        known = self.settings.model.voice_orders
+        n_orders = len(voice_orders(len(self.tokenizer.voice_ranges))) if known else 1
+        if count > n_orders:
+            raise UserError(
+                f"orders is {count}; expected at most {n_orders}, the orders in which this model "
+                "can write the voices (see model.voice_orders)"
+            )
+        return [number * n_orders // count for number in range(count)]
 
     def _pieces(self, request: MusicScoreRequest) -> tuple[PieceSource, list[Piece]]:
         """Return the source to score and the pieces of its split; UserError for missing data.

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from triptych.core.models.base import NO_CONDITION
+from triptych.core.models.base import NO_CONDITION, Condition
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.ranks import gathered, share, shared_out
 from triptych.domains.music.data import Batch
@@ -35,11 +35,27 @@ def values_of(batch: Batch) -> Tensor:
     return batch.values.masked_fill(batch.values == PADDING, 0)
 
 
+def condition_of(model: DecoderOnly, batch: Batch) -> Condition:
+    """Return what the model makes of a batch's melodies or orders."""
+    given = batch.melody if batch.order is None else batch.order
+    return NO_CONDITION if given is None else model.condition(given)
+
+
 def token_nll(model: DecoderOnly, batch: Batch) -> Tensor:
     """Return the negative log-likelihood of each scored token in nats, 0 elsewhere: [B, L]."""
-    condition = NO_CONDITION if batch.melody is None else model.condition(batch.melody)
+    condition = condition_of(model, batch)
     nll = model.nll(values_of(batch), previous=batch.previous, condition=condition)  # [B, L]
     return nll.masked_fill(~batch.scored, 0.0)
+
+
+def mean_over_orders(nll: Tensor, n_orders: int, n_voices: int) -> Tensor:
+    """Return what the mean over orders of a step's probability gives, a share for each voice.
+
+    nll: of `token_nll`, of each window in all orders, [B n_orders, L] -> [B, L].
+    """
+    steps = nll.view(-1, n_orders, nll.shape[1] // n_voices, n_voices).sum(-1)  # [B, orders, T]
+    mixed = math.log(n_orders) - (-steps).logsumexp(1)  # [B, T]
+    return (mixed / n_voices).repeat_interleave(n_voices, dim=1)  # [B, L]
 
 
 def batch_sums(batch: Batch, nll: Tensor) -> dict[str, Tensor]:

@@ -27,6 +27,7 @@ from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.music.tokenizers.remi import RemiTokenizer
 from triptych.domains.music.voice_leading import VoiceLeading
+from triptych.domains.music.voice_orders import VoiceOrders
 from triptych.training.run.checkpoint import ModelSettings
 from triptych.types import Checked, NonNegativeFloat, NonNegativeInt, PositiveInt
 
@@ -82,6 +83,9 @@ class ModelConfig:
     parallel_penalty: NonNegativeFloat = 0.0
     """Weight in training of the number of parallel fifths and octaves that the model expects at a
     token; with `voice_leading`. W makes them about 1 + W times as rare."""
+    voice_orders: bool = False
+    """Tell the model in which order the voices of a step are written, so that it can be trained on
+    all of them with `data.augmentation.voice_orders` (chorales only, see `VoiceOrders`)."""
     melody: MelodyEncoder | None = None
     """Encoder of a melody that every piece accompanies; null for a model without one."""
     held_notes: bool = False
@@ -100,8 +104,9 @@ class ModelConfig:
         vocabulary = tokenizer.vocabulary_size
         order, d_model = raster((length,)), transformer.d_model
         n_voices = len(tokenizer.voice_ranges)
-        if self.voice_leading and not n_voices:
-            raise ValueError(f"{tokenizer.name} has no voices; set model.voice_leading to false")
+        for name in ("voice_leading", "voice_orders"):
+            if getattr(self, name) and not n_voices:
+                raise ValueError(f"{tokenizer.name} has no voices; set model.{name} to false")
         if self.parallel_penalty and not self.voice_leading:
             raise ValueError("model.parallel_penalty needs model.voice_leading true")
         positions = transformer.input_positions(order)
@@ -112,6 +117,10 @@ class ModelConfig:
         conditioner: Conditioner | None = None
         if self.melody is not None:
             conditioner = self.melody.build(transformer, tokenizer)
+        if self.voice_orders:
+            if conditioner is not None:
+                raise ValueError("model.voice_orders and model.melody exclude each other")
+            conditioner = VoiceOrders(n_voices, d_model)
         if self.held_notes:
             if not isinstance(tokenizer, EventTokenizer):
                 raise ValueError(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from triptych.core.heads import at_least_float32
-from triptych.core.models.base import NO_CONDITION
+from triptych.core.models.base import NO_CONDITION, Condition
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.sampling import SampleRequest
 from triptych.domains.music.attention import attention_png, find_query, note_attention
@@ -22,7 +22,7 @@ from triptych.domains.music.data import (
     training_batches,
 )
 from triptych.domains.music.generation import sample_pieces
-from triptych.domains.music.metrics import MusicScores, count_models, values_of
+from triptych.domains.music.metrics import MusicScores, condition_of, count_models, values_of
 from triptych.domains.music.midi import write_piece
 from triptych.domains.music.notes import Ids
 from triptych.domains.music.voice_leading import VoiceLeading
@@ -55,13 +55,12 @@ class MusicTrainingModule(MusicScores, TrainingModule):
 
     def predictions(self, model: DecoderOnly, batch: Batch) -> Predictions:
         values = values_of(batch)
-        melody = batch.melody
-        condition = NO_CONDITION if melody is None else model.condition(melody)
+        condition = condition_of(model, batch)
         features = model.features(values, batch.previous, condition)  # [B, L, D]
         further: Tensor | float = 0.0
         penalty = self.config.model.parallel_penalty
         if penalty and model.training:
-            further = penalty * expected_parallels(model, features, values, batch.scored)
+            further = penalty * expected_parallels(model, features, values, batch.scored, condition)
         return Predictions(features, model.head, values, batch.scored, further=further)
 
     def log_samples(self, folder: Path) -> None:
@@ -90,7 +89,11 @@ class MusicTrainingModule(MusicScores, TrainingModule):
 
 
 def expected_parallels(
-    model: DecoderOnly, features: Tensor, values: Tensor, scored: Tensor
+    model: DecoderOnly,
+    features: Tensor,
+    values: Tensor,
+    scored: Tensor,
+    condition: Condition = NO_CONDITION,
 ) -> Tensor:
     """Return the mean number of parallels that the model expects at a token, given those before.
 
@@ -100,7 +103,8 @@ def expected_parallels(
     """
     assert isinstance(model.term, VoiceLeading)
     index = torch.arange(values.shape[1], device=values.device)  # [L]
-    parallels = model.term.parallels(model.past(values), index)  # [B, L, V]
+    given = model.conditioner.for_term(model.conditioner.start(condition, *values.shape))
+    parallels = model.term.parallels(model.past(values), index, given)  # [B, L, V]
     p = at_least_float32(model.head(features)).softmax(-1)  # [B, L, V]
     expected = (p * parallels).sum(-1)  # [B, L]
     return expected.masked_fill(~scored, 0).sum() / scored.sum().clamp(min=1)

@@ -11,15 +11,16 @@ OCTAVE = 12
 
 
 class VoiceLeading(PastTerm):
-    """The sum, over the voices above, of a number for the step from one interval to the next.
+    """The sum, over the voices before it in a step, of a number for how their interval goes on.
 
     A voice sings a, then a'; a higher one b, then b'. For each a' that the voice may sing, the
     number depends on whether b' differs from b and on the intervals b - a and b' - a', modulo an
-    octave: one of `numbers`, [2 x 12 x 12], 0 at first. It is 0 where one of them rests. Parallel
-    fifths are one number for all voices, keys and heights; a decoder would have to learn them pitch
-    by pitch.
+    octave: one of `numbers`, [2 x 12 x 12], 0 at first; for a lower voice b on a - b and a' - b'.
+    It is 0 where one of them rests. Parallel fifths are one number for all voices, keys and
+    heights; a decoder would have to learn them pitch by pitch.
 
-    pitches: MIDI pitch of each id, SILENT for a rest: [V]. Voices sing in turn, the highest first.
+    pitches: MIDI pitch of each id, SILENT for a rest: [V]. Voices sing in turn, the highest first,
+    or in the orders int64 [B, voices] that `given` holds.
     """
 
     def __init__(self, pitches: Ids, n_voices: int) -> None:
@@ -32,10 +33,10 @@ class VoiceLeading(PastTerm):
 
     pitches: Tensor
 
-    def forward(self, past: Tensor, positions: Tensor, given: None = None) -> Tensor:
-        return self.sums(self.numbers, past, positions)
+    def forward(self, past: Tensor, positions: Tensor, given: Tensor | None = None) -> Tensor:
+        return self.sums(self.numbers, past, positions, given)
 
-    def parallels(self, past: Tensor, positions: Tensor) -> Tensor:
+    def parallels(self, past: Tensor, positions: Tensor, given: Tensor | None = None) -> Tensor:
         """Number of parallel fifths and octaves that each id would make: [B, P, V], as `forward`.
 
         The same fifth or octave between two voices, both of which move.
@@ -43,24 +44,33 @@ class VoiceLeading(PastTerm):
         ones = torch.zeros_like(self.numbers).view(2, OCTAVE, OCTAVE)
         for interval in PERFECT.values():
             ones[1, interval, interval] = 1
-        return self.sums(ones, past, positions)
+        return self.sums(ones, past, positions, given)
 
-    def sums(self, numbers: Tensor, past: Tensor, positions: Tensor) -> Tensor:
-        """Sums of such numbers over the voices above, as `forward`."""
+    def sums(
+        self, numbers: Tensor, past: Tensor, positions: Tensor, given: Tensor | None
+    ) -> Tensor:
+        """Sums of such numbers over the voices before, as `forward`."""
         n = self.n_voices
         sung = torch.cat([self.pitches, self.pitches.new_full((1,), SILENT)])[past]  # [B, P, R]
         own = sung[..., n - 1, None]  # [B, P, 1]
-        above = sung[..., n:]  # [B, P, voices - 1], from the farthest voice to the nearest
+        other = sung[..., n:]  # [B, P, voices - 1], from the farthest voice to the nearest
         before = sung[..., : n - 1]  # [B, P, voices - 1], the same voices a step earlier
         apart = torch.arange(n - 1, 0, -1, device=past.device)  # [voices - 1]
-        rests = (own == SILENT) | (above == SILENT) | (before == SILENT)  # [B, P, voices - 1]
-        left_out = rests | (apart > (positions % n).unsqueeze(1))  # [B, P, voices - 1]
-        row = (above != before) * OCTAVE + (before - own) % OCTAVE  # [B, P, voices - 1]
+        place = (positions % n).unsqueeze(1)  # [P, 1]
+        rests = (own == SILENT) | (other == SILENT) | (before == SILENT)  # [B, P, voices - 1]
+        left_out = rests | (apart > place)  # [B, P, voices - 1]
+        sign = torch.ones_like(own)  # [B, P, 1]
+        if given is not None:
+            is_lower = given[:, (place - apart) % n] > given[:, place]  # [B, P, voices - 1]
+            sign = torch.where(is_lower, -1, 1)
+        row = (other != before) * OCTAVE + sign * (before - own) % OCTAVE  # [B, P, voices - 1]
         table = numbers.view(-1, OCTAVE)  # [24, 12]
         rows = nn.functional.embedding(row, table)  # [B, P, voices - 1, 12]
         rows = rows.masked_fill(left_out.unsqueeze(-1), 0)
         classes = torch.arange(OCTAVE, device=past.device)  # [12]
-        interval = (above.unsqueeze(-1) - classes) % OCTAVE  # [B, P, voices - 1, 12]
+        interval = (
+            sign.unsqueeze(-1) * (other.unsqueeze(-1) - classes) % OCTAVE
+        )  # [B, P, v - 1, 12]
         by_class = rows.gather(-1, interval).sum(-2)  # [B, P, 12]
         by_id = by_class[..., self.pitches % OCTAVE]  # [B, P, V]
         return by_id.masked_fill(self.pitches == SILENT, 0)

@@ -1,6 +1,7 @@
 """Rules of sampled tokens: grammars of tokenizers, permitted pitches, no parallels."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -54,7 +55,13 @@ class Grammar(ABC):
         """Mark the ids that may not come next, bool [B, V]."""
 
 
-class PermittedPitches:
+class VoiceRule:
+    """Rule of the voices of a step, 0 the highest, which sing in `order`; it may be changed."""
+
+    order: Sequence[int]
+
+
+class PermittedPitches(VoiceRule):
     """Forbids notes outside a scale, and outside the range of the voice that plays them.
 
     pitches: MIDI pitch of the note that each id begins, SILENT for none: [V]. voices: usual range
@@ -86,40 +93,46 @@ class PermittedPitches:
                 )
             permitted.append(fits | ~is_note)
         self.forbidden = ~torch.from_numpy(np.stack(permitted))  # [voices, V]
+        self.order = range(len(permitted))
 
     def __call__(self, values: Tensor) -> Tensor:
         self.forbidden = self.forbidden.to(values.device)
-        voice = values.shape[1] % len(self.forbidden)
+        voice = self.order[values.shape[1] % len(self.order)]
         return self.forbidden[voice].expand(len(values), -1)  # [B, V]
 
 
-class NoParallels:
+class NoParallels(VoiceRule):
     """Forbids parallel fifths and octaves as `statistics.voice_leading` defines them.
 
-    A voice may not move to a pitch that completes a parallel with a voice above it, which has moved
-    in the same step. So the voices further down give way.
+    A voice may not move to a pitch that completes a parallel with a voice before it in the order,
+    which has moved in the same step. So the later voices give way, from the highest the lower ones.
 
     pitches: MIDI pitch of each id, SILENT for a rest: [V].
     """
 
     def __init__(self, pitches: Ids, n_voices: int) -> None:
-        self.pitches, self.n_voices = torch.from_numpy(pitches), n_voices
+        self.pitches, self.order = torch.from_numpy(pitches), range(n_voices)
 
     def __call__(self, values: Tensor) -> Tensor:
         batch, length = values.shape
         self.pitches = new = self.pitches.to(values.device)  # [V]
-        voice = length % self.n_voices
-        begin = length - voice  # of this step
+        n_voices = len(self.order)
+        place = length % n_voices
+        begin = length - place  # of this step
         forbidden = values.new_zeros(batch, len(new), dtype=torch.bool)  # [B, V]
-        if begin == 0 or voice == 0:
+        if begin == 0 or place == 0:
             return forbidden
-        step_before = new[values[:, begin - self.n_voices : begin]]  # [B, voices]
-        above, above_before = new[values[:, begin:]], step_before[:, :voice]  # [B, voice]
-        before = step_before[:, voice, None]  # [B, 1]
-        motion = _motion(above_before, above).unsqueeze(2) * _motion(before, new).unsqueeze(1)
+        step_before = new[values[:, begin - n_voices : begin]]  # [B, voices]
+        other, other_before = new[values[:, begin:]], step_before[:, :place]  # [B, place]
+        before = step_before[:, place, None]  # [B, 1]
+        motion = _motion(other_before, other).unsqueeze(2) * _motion(before, new).unsqueeze(1)
+        signs = [1 if voice < self.order[place] else -1 for voice in self.order[:place]]
+        sign = torch.tensor(signs, device=values.device)  # [place], -1 for voices below
         for interval in PERFECT.values():
-            was = ((above_before - before) % 12 == interval).unsqueeze(2)  # [B, voice, 1]
-            is_now = (above.unsqueeze(2) - new) % 12 == interval  # [B, voice, V]
+            was = (sign * (other_before - before) % 12 == interval).unsqueeze(2)  # [B, place, 1]
+            is_now = (
+                sign.unsqueeze(1) * (other.unsqueeze(2) - new) % 12 == interval
+            )  # [B, place, V]
             forbidden = forbidden | ((motion > 0) & was & is_now).any(1)
         return forbidden
 
