@@ -101,7 +101,7 @@ def test_each_crop_is_written_in_one_order_as_often_as_asked() -> None:
     pieces = [TOKENIZER.encode(random.integers(40, 78, (192, N)))]
     settings = MusicSettings(SETTINGS, sequence_length=64, overlap=0)
     counts = np.zeros(len(ORDERS), dtype=int)
-    augmentation = Augmentation(transpose=0, voice_orders=0.6)
+    augmentation = Augmentation(transpose=0, reordered_share=0.6)
     config = DataConfig(
         Chorales(), sequence_length=64, overlap=0, batch_size=13, augmentation=augmentation
     )
@@ -159,7 +159,7 @@ def test_orders_that_a_model_does_not_know_are_refused() -> None:
         ModelConfig(voice_orders=True, tokenizer=EventTokenizer()).build(length=64)
     with pytest.raises(ValueError, match="exclude"):
         ModelConfig(SIZES, voice_orders=True, melody=MelodyEncoder(1)).build(length=64)
-    data = DataConfig(Chorales(), augmentation=Augmentation(voice_orders=0.5))
+    data = DataConfig(Chorales(), augmentation=Augmentation(reordered_share=0.5))
     with pytest.raises(ValueError, match=r"model\.voice_orders"):
         Config(data=data)
 

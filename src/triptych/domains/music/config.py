@@ -20,11 +20,11 @@ class Augmentation(Checked):
     transpose: NonNegativeInt = 3
     """Largest transposition up or down, in semitones; 0 for none. A piece is transposed only as far
     as it stays in the range of the piano's 88 keys, or of the chorales' 46 pitches."""
-    voice_orders: FractionBelowOne = 0.0
-    """Share of the crops whose voices are written in a random order in each step, the same in a
-    crop; needs `model.voice_orders`."""
     stretch: tuple[float, ...] = (0.95, 0.975, 1.0, 1.025, 1.05)
     """Factors of time, of which one is drawn per performance; chorales are never stretched."""
+    reordered_share: FractionBelowOne = 0.0
+    """Share of the crops whose voices are written in a random order, the same in all steps of a
+    crop; needs `model.voice_orders`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -87,10 +87,10 @@ class Config(RunSettings):
                 f"data.infilling_share is {self.data.infilling_share:g}; expected a tokenizer with "
                 "infilling: true, such as RemiTokenizer"
             )
-        if self.data.augmentation.voice_orders and not self.model.voice_orders:
+        if self.data.augmentation.reordered_share and not self.model.voice_orders:
             raise ValueError(
-                "data.augmentation.voice_orders is "
-                f"{self.data.augmentation.voice_orders:g}; expected model.voice_orders: true"
+                "data.augmentation.reordered_share is "
+                f"{self.data.augmentation.reordered_share:g}; expected model.voice_orders: true"
             )
         if self.model.tokenizer.can_fill and self.model.melody is not None:
             raise ValueError("model.melody and a tokenizer with infilling were both given")

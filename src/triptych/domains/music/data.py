@@ -121,7 +121,7 @@ class TrainingPieces:
         ):
             part = tokens[start : start + config.sequence_length].astype(np.int64)
             return Window(tokenizer.fill_example(part, generator), 0, semitones=semitones)
-        share, order = config.augmentation.voice_orders, 0
+        share, order = config.augmentation.reordered_share, 0
         if share and float(torch.rand((), generator=generator)) < share:
             order = draw(range(len(voice_orders(len(tokenizer.voice_ranges)))), generator)
         return Window(tokens, start, semitones=semitones, order=order)
@@ -226,12 +226,12 @@ def evaluation_batches(
     settings: MusicSettings,
     *,
     batch_size: int,
-    orders: Sequence[int] = (0,),
+    order_numbers: Sequence[int] = (0,),
 ) -> FixedBatches:
     """Return windows over whole pieces, without augmentation, that score each token once.
 
     pieces: ids of each. batch_size: windows at a time, fewer where they would exceed
-    MAX_TOKENS_PER_BATCH. orders: numbers of orders of the voices; the window has a row of each.
+    MAX_TOKENS_PER_BATCH. order_numbers: orders of the voices, of each of which a window has a row.
     """
     windows = [
         Window(tokens, start, settings.overlap if start else 0)
@@ -241,10 +241,12 @@ def evaluation_batches(
 
     def batch(numbers: Items, generator: torch.Generator | None) -> Batch:
         chosen = (windows[number] for number in numbers)
-        return make_batch([w._replace(order=order) for w in chosen for order in orders], settings)
+        return make_batch(
+            [w._replace(order=order) for w in chosen for order in order_numbers], settings
+        )
 
     batch_size = min(
-        batch_size, max(1, MAX_TOKENS_PER_BATCH // (len(orders) * settings.sequence_length))
+        batch_size, max(1, MAX_TOKENS_PER_BATCH // (len(order_numbers) * settings.sequence_length))
     )
     return FixedBatches(cut(range(len(windows)), batch_size), batch, name="the music to be scored")
 

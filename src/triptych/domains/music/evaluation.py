@@ -126,7 +126,7 @@ class MusicEvaluation(MusicScores, TrainedModel):
                 train = [tokenizer.tokens(p.content) for p in source.load("train", tokenizer)]
         batch_size = 1 if request.dynamic else request.batch_size or self.data_settings.batch_size
         orders = self._orders(request.orders)
-        batches = evaluation_batches(pieces, windows, batch_size=batch_size, orders=orders)
+        batches = evaluation_batches(pieces, windows, batch_size=batch_size, order_numbers=orders)
         trained_length, length = self.settings.sequence_length, windows.sequence_length
         nats = torch.zeros(length, dtype=torch.float64)
         tokens = torch.zeros(length, dtype=torch.int64)

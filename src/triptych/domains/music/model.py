@@ -85,7 +85,7 @@ class ModelConfig:
     token; with `voice_leading`. W makes them about 1 + W times as rare."""
     voice_orders: bool = False
     """Tell the model in which order the voices of a step are written, so that it can be trained on
-    all of them with `data.augmentation.voice_orders` (chorales only, see `VoiceOrders`)."""
+    all of them with `data.augmentation.reordered_share` (chorales only, see `VoiceOrders`)."""
     melody: MelodyEncoder | None = None
     """Encoder of a melody that every piece accompanies; null for a model without one."""
     held_notes: bool = False
