@@ -150,6 +150,23 @@ def test_the_mean_over_orders_is_that_of_each_step() -> None:
     assert notes[0] == pytest.approx(notes[1]), "of as many notes"
 
 
+@torch.no_grad()
+def test_a_teacher_at_random_transpositions_reads_the_same_order() -> None:
+    model = trained()
+    teacher = model.averaged(transpositions=1).model
+    teacher.one_at_random = True
+    grid = np.random.default_rng(0).integers(45, 70, (16, N))
+    ids, order = as_sung(grid, ORDERS[17]), torch.tensor([17])
+    found = teacher.features(ids, condition=teacher.condition(order))[0]
+    expected = []
+    for shift in (-1, 0, 1):
+        p = model.model(ids + shift, condition=model.model.condition(order))[0].softmax(-1)
+        p = p[:, :46].roll(-shift, dims=1)[:, 2:44]  # as if it had not been transposed
+        expected.append((p / p.sum(-1, keepdim=True)).log())
+    found = found[:, 2:44].log_softmax(-1)
+    assert sum(torch.allclose(found, each) for each in expected) == 1
+
+
 def test_orders_that_a_model_does_not_know_are_refused() -> None:
     with pytest.raises(UserError, match="at most 24"):
         trained().evaluate("test", orders=25)

@@ -189,7 +189,8 @@ class AveragedDecoder(Averaged, CausalModel):
         if previous is not None:
             before = tokens.gather(1, previous.clamp(min=0).unsqueeze(1)).squeeze(1)  # [B]
             previous = torch.where(previous < 0, previous, before)
-        logits = self.members[0](tokens.gather(1, values), previous, condition)  # [B, L, V]
+        own_condition = self._conditions(condition)[0]  # the same for all, as of one model
+        logits = self.members[0](tokens.gather(1, values), previous, own_condition)  # [B, L, V]
         own = tokens.unsqueeze(1).expand_as(logits)  # [B, L, V]
         logits = at_least_float32(logits).gather(-1, own.clamp(min=0))
         return logits.masked_fill(own < 0, -torch.inf).log_softmax(-1)
