@@ -247,9 +247,7 @@ def n_parallels(grid: np.ndarray) -> int:
 
 def test_rules_follow_the_order() -> None:
     random = np.random.default_rng(0)
-    ranges = PermittedPitches(
-        ConstraintOptions(ranges="textbook"), TOKENIZER.id_pitches, TOKENIZER.voice_ranges
-    )
+    textbook = ConstraintOptions(ranges="textbook")
     limits = list(TOKENIZER.voice_ranges.values())
     seen = 0
     for _ in range(25):
@@ -260,7 +258,9 @@ def test_rules_follow_the_order() -> None:
         for number in (0, 8, 17, 23):
             order = ORDERS[number]
             parallels = NoParallels(TOKENIZER.id_pitches, N)
-            parallels.order = ranges.order = order
+            ranges = PermittedPitches(textbook, TOKENIZER.id_pitches, TOKENIZER.voice_ranges)
+            for rule in (parallels, ranges):
+                rule.sing_in(order)
             ids = as_sung(grid, order)
             for place in range(N):
                 voice = order[place]

@@ -245,7 +245,7 @@ class MusicModel(MusicEvaluation):
         )
         for rule in rules:
             if isinstance(rule, VoiceRule):
-                rule.order = order
+                rule.sing_in(order)
         if (grammar := tokenizer.grammar(count, seconds=None, n_prompt=0)) is not None:
             rules = [grammar, *rules]
         request = replace(

@@ -55,10 +55,12 @@ class Grammar(ABC):
         """Mark the ids that may not come next, bool [B, V]."""
 
 
-class VoiceRule:
-    """Rule of the voices of a step, 0 the highest, which sing in `order`; it may be changed."""
+class VoiceRule(ABC):
+    """Rule of the voices of a step, which sing from the highest to the lowest."""
 
-    order: Sequence[int]
+    @abstractmethod
+    def sing_in(self, order: Sequence[int]) -> None:
+        """Let the voices sing in another order, by their numbers from the highest; at most once."""
 
 
 class PermittedPitches(VoiceRule):
@@ -93,11 +95,13 @@ class PermittedPitches(VoiceRule):
                 )
             permitted.append(fits | ~is_note)
         self.forbidden = ~torch.from_numpy(np.stack(permitted))  # [voices, V]
-        self.order = range(len(permitted))
+
+    def sing_in(self, order: Sequence[int]) -> None:
+        self.forbidden = self.forbidden[list(order)]
 
     def __call__(self, values: Tensor) -> Tensor:
         self.forbidden = self.forbidden.to(values.device)
-        voice = self.order[values.shape[1] % len(self.order)]
+        voice = values.shape[1] % len(self.forbidden)
         return self.forbidden[voice].expand(len(values), -1)  # [B, V]
 
 
@@ -111,23 +115,28 @@ class NoParallels(VoiceRule):
     """
 
     def __init__(self, pitches: Ids, n_voices: int) -> None:
-        self.pitches, self.order = torch.from_numpy(pitches), range(n_voices)
+        self.pitches, self.n_voices = torch.from_numpy(pitches), n_voices
+        self.sing_in(range(n_voices))
+
+    def sing_in(self, order: Sequence[int]) -> None:
+        voices = torch.tensor(order)
+        # [place, earlier place]: 1 for a voice above, -1 for one below
+        self.signs = torch.where(voices < voices.unsqueeze(1), 1, -1)
 
     def __call__(self, values: Tensor) -> Tensor:
         batch, length = values.shape
         self.pitches = new = self.pitches.to(values.device)  # [V]
-        n_voices = len(self.order)
-        place = length % n_voices
+        self.signs = self.signs.to(values.device)
+        place = length % self.n_voices
         begin = length - place  # of this step
         forbidden = values.new_zeros(batch, len(new), dtype=torch.bool)  # [B, V]
         if begin == 0 or place == 0:
             return forbidden
-        step_before = new[values[:, begin - n_voices : begin]]  # [B, voices]
+        step_before = new[values[:, begin - self.n_voices : begin]]  # [B, voices]
         other, other_before = new[values[:, begin:]], step_before[:, :place]  # [B, place]
         before = step_before[:, place, None]  # [B, 1]
         motion = _motion(other_before, other).unsqueeze(2) * _motion(before, new).unsqueeze(1)
-        signs = [1 if voice < self.order[place] else -1 for voice in self.order[:place]]
-        sign = torch.tensor(signs, device=values.device)  # [place], -1 for voices below
+        sign = self.signs[place, :place]  # [place]
         for interval in PERFECT.values():
             was = (sign * (other_before - before) % 12 == interval).unsqueeze(2)  # [B, place, 1]
             is_now = (
