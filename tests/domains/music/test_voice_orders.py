@@ -1,4 +1,4 @@
-"""Voices of a step in other orders: what is read, scored, forbidden and sampled."""
+"""Voices of a step in other orders: what is read and scored."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from decoders import assert_begins_as, assert_steps_predict
-from pretty import midi_bytes, pretty
 from random_head import with_random_head
 from tiny_music import Chorales, tiny_model
 from torch import Tensor
@@ -19,20 +18,16 @@ from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.layers import GELU
 from triptych.core.positions import NoPositions
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.music.conditions import ConstraintOptions
 from triptych.domains.music.config import Augmentation, Config, DataConfig
 from triptych.domains.music.data import TrainingPieces, Window, make_batch, training_batches
 from triptych.domains.music.inference import MusicModel
-from triptych.domains.music.midi import parse_midi
 from triptych.domains.music.model import MelodyEncoder, ModelConfig, MusicSettings
 from triptych.domains.music.notes import SILENT
-from triptych.domains.music.statistics import voice_leading
 from triptych.domains.music.task import MusicTrainingModule, expected_parallels
-from triptych.domains.music.tokenizers.chorales import LOWEST, VOICES, ChoraleTokenizer
+from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
-from triptych.domains.music.tokenizers.rules import NoParallels, PermittedPitches
 from triptych.domains.music.voice_leading import VoiceLeading
-from triptych.domains.music.voice_orders import VoiceOrders, in_order, order_from, voice_orders
+from triptych.domains.music.voice_orders import VoiceOrders, in_order, voice_orders
 from triptych.errors import UserError
 
 LENGTH, N = 32, 4
@@ -57,15 +52,13 @@ def trained(steps: tuple[int, ...] = (40, 23), **model: object) -> MusicModel:
     )
     told(made.full_model)
     torch.nn.init.normal_(made.full_model.head.logits.weight, std=0.5)
+    made.full_model.head.logits.bias.data[TOKENIZER.rest] = -100.0
     made.full_model.double()
     return made
 
 
 def test_orders_are_numbered_from_the_highest_voice() -> None:
     assert voice_orders(N) == ORDERS
-    assert ORDERS[order_from([], N)] == ORDERS[order_from([0, 1], N)] == (0, 1, 2, 3)
-    assert ORDERS[order_from([3], N)] == (3, 0, 1, 2)
-    assert ORDERS[order_from([3, 1], N)] == (1, 3, 0, 2)
     ids = np.arange(12)
     moved = in_order(ids, (2, 0, 3, 1))
     assert moved.tolist() == [2, 0, 3, 1, 6, 4, 7, 5, 10, 8, 11, 9]
@@ -236,85 +229,6 @@ def test_the_penalty_counts_parallels_in_the_order_of_a_row() -> None:
         predictions = task.predictions(model.train(), make_batch([window], task.settings))
         assert float(predictions.further) == pytest.approx(expected)
         model.eval()
-
-
-def n_parallels(grid: np.ndarray) -> int:
-    """Parallels of two steps, of which some voices are silent in the second."""
-    leading = voice_leading(grid)
-    per_100 = [value for name, value in leading.items() if "parallel" in name]
-    return round(np.nansum(per_100) / 100)  # nan where nothing moves
-
-
-def test_rules_follow_the_order() -> None:
-    random = np.random.default_rng(0)
-    textbook = ConstraintOptions(ranges="textbook")
-    limits = list(TOKENIZER.voice_ranges.values())
-    seen = 0
-    for _ in range(25):
-        grid = random.integers(45, 78, (2, N))
-        grid[0] = grid[0, 0] - random.choice([0, 7, 12, -5], N)
-        grid[1] = grid[0] + random.choice([-2, 2, 3], 1)
-        grid = grid.clip(LOWEST, 81)
-        for number in (0, 8, 17, 23):
-            order = ORDERS[number]
-            parallels = NoParallels(TOKENIZER.id_pitches, N)
-            ranges = PermittedPitches(textbook, TOKENIZER.id_pitches, TOKENIZER.voice_ranges)
-            for rule in (parallels, ranges):
-                rule.sing_in(order)
-            ids = as_sung(grid, order)
-            for place in range(N):
-                voice = order[place]
-                partial = grid.copy()
-                partial[1, list(order[place:])] = SILENT
-                before = n_parallels(partial)
-                forbidden = parallels(ids[:, : N + place])[0].tolist()
-                out_of_range = ranges(ids[:, : N + place])[0].tolist()
-                for pitch in range(LOWEST, 82):
-                    partial[1, voice] = pitch
-                    assert forbidden[pitch - LOWEST] is (n_parallels(partial) > before)
-                    low, high = limits[voice]
-                    assert out_of_range[pitch - LOWEST] is not (low <= pitch <= high)
-                seen += sum(forbidden)
-    assert seen > 25
-
-
-@pytest.mark.parametrize("keep", ["bass", "alto,bass", "soprano"])
-@torch.no_grad()
-def test_kept_voices_are_read_before_the_others_of_their_step(keep: str) -> None:
-    """With a temperature near 0 each other voice has its most probable pitch after them."""
-    model = trained((30,))
-    grid = np.random.default_rng(5).integers(45, 76, (30, N))
-    score = pretty(TOKENIZER.to_score(TOKENIZER.encode(grid)))
-    kept = [["soprano", "alto", "tenor", "bass"].index(name) for name in keep.split(",")]
-    (made,) = model.complete(score, keep, particles=1, temperature=1e-6, seed=0)
-    found = TOKENIZER.from_midi(parse_midi(midi_bytes(pretty(made)), name="made"))
-    number = order_from(kept, N)
-    order = ORDERS[number]
-    expected = grid.copy()
-    condition = model.model.condition(torch.tensor([number]))
-    for start in (0, 16):
-        before = torch.tensor([expected[start - 1, order[-1]] - LOWEST if start else -1])
-        for step in range(start, min(start + 16, 30)):
-            for place in range(N):
-                ids = as_sung(expected[start : step + 1], order)
-                logits = model.model(ids, before, condition)[0, -N + place]
-                if order[place] not in kept:
-                    expected[step, order[place]] = int(logits[:46].argmax()) + LOWEST
-                    assert int(logits.argmax()) < 46
-    assert np.array_equal(found, expected)
-    assert [part.name for part in pretty(made).instruments] == list(VOICES)
-
-
-def test_rules_are_kept_after_a_kept_bass() -> None:
-    model = trained((30,))
-    grid = np.random.default_rng(5).integers(45, 60, (30, N))
-    score = pretty(TOKENIZER.to_score(TOKENIZER.encode(grid)))
-    rules = ConstraintOptions(ranges="textbook")
-    (made,) = model.complete(score, "bass", particles=2, constraints=rules, seed=0)
-    found = TOKENIZER.from_midi(parse_midi(midi_bytes(pretty(made)), name="made"))
-    for voice, (low, high) in enumerate(list(TOKENIZER.voice_ranges.values())[:3]):
-        sung = found[found[:, voice] != SILENT, voice]
-        assert low <= sung.min() <= sung.max() <= high
 
 
 @torch.no_grad()

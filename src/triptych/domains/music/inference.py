@@ -59,9 +59,7 @@ from triptych.domains.music.midi import (
 )
 from triptych.domains.music.notes import FRAME, Ids, Score
 from triptych.domains.music.tokenizers.base import FillTask
-from triptych.domains.music.tokenizers.rules import VoiceRule
 from triptych.domains.music.tokenizers.voices import melody_part
-from triptych.domains.music.voice_orders import in_order, order_from, voice_orders
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.errors import UserError
 from triptych.files.progress import display
@@ -233,32 +231,18 @@ class MusicModel(MusicEvaluation):
             score = replace(score, chords=chords_at(chords, score.bars().tolist()))
         if not tokenizer.voice_ranges:
             return self._filled(score, keep, fill, count, rules, options)
-        piece = tokenizer.given(score, keep, fill, melody_track)
-        n_voices, number = len(tokenizer.voice_ranges), 0
-        if self.settings.model.voice_orders:  # a voice that is kept comes before the others
-            kept = piece.known.reshape(-1, n_voices).all(0)
-            number = order_from(np.flatnonzero(kept).tolist(), n_voices)
-        order = voice_orders(n_voices)[number]
-        device = device_of(self.full_model)
-        ids, known = (
-            torch.from_numpy(in_order(part, order)).to(device) for part in (piece.ids, piece.known)
-        )
-        for rule in rules:
-            if isinstance(rule, VoiceRule):
-                rule.sing_in(order)
         if (grammar := tokenizer.grammar(count, seconds=None, n_prompt=0)) is not None:
             rules = [grammar, *rules]
+        piece = tokenizer.given(score, keep, fill, melody_track)
+        device = device_of(self.full_model)
+        ids, known = (torch.from_numpy(part).to(device) for part in (piece.ids, piece.known))
         request = replace(
             SampleRequest.of(count, **options),
             given=Given(ids.expand(count, -1), known.expand(count, -1)),
             constraint=ByPriority(rules) if rules else None,
         )
-        if number:
-            numbers = torch.full((count,), number, device=device)
-            request = replace(request, condition=self.model.condition(numbers))
         tokens = complete_tokens(self.model, request, self.settings, particles=particles)
-        back = np.argsort(order)
-        return [piece.finish(in_order(ids, back)) for ids in tokens.cpu().numpy()]
+        return [piece.finish(ids) for ids in tokens.cpu().numpy()]
 
     def _filled(
         self,

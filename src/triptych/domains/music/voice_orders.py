@@ -19,13 +19,6 @@ def voice_orders(n_voices: int) -> list[tuple[int, ...]]:
     return list(permutations(range(n_voices)))
 
 
-def order_from(first: Iterable[int], n_voices: int) -> int:
-    """Return the number of the order that begins with some voices; each part from the highest."""
-    first = sorted(first)
-    rest = (voice for voice in range(n_voices) if voice not in first)
-    return voice_orders(n_voices).index((*first, *rest))
-
-
 def in_order(ids: NDArray[Any], order: Iterable[int]) -> NDArray[Any]:
     """Return whole steps of voices with the voices of each step in another order: [L] -> [L]."""
     places = list(order)
@@ -65,8 +58,8 @@ class VoiceOrders(Conditioner):
         super().__init__()
         orders = torch.tensor(voice_orders(n_voices))  # [orders, voices]
         self.register_buffer("orders", orders, persistent=False)
-        self.places = nn.Embedding(orders[1:].numel(), d_model)
-        nn.init.zeros_(self.places.weight)
+        places = torch.zeros(orders[1:].numel(), d_model)
+        self.places = nn.Embedding.from_pretrained(places, freeze=False)  # draws no numbers
 
     orders: Tensor
 

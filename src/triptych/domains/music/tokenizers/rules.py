@@ -1,7 +1,6 @@
 """Rules of sampled tokens: grammars of tokenizers, permitted pitches, no parallels."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -55,15 +54,7 @@ class Grammar(ABC):
         """Mark the ids that may not come next, bool [B, V]."""
 
 
-class VoiceRule(ABC):
-    """Rule of the voices of a step, which sing from the highest to the lowest."""
-
-    @abstractmethod
-    def sing_in(self, order: Sequence[int]) -> None:
-        """Let the voices sing in another order, by their numbers from the highest; at most once."""
-
-
-class PermittedPitches(VoiceRule):
+class PermittedPitches:
     """Forbids notes outside a scale, and outside the range of the voice that plays them.
 
     pitches: MIDI pitch of the note that each id begins, SILENT for none: [V]. voices: usual range
@@ -96,52 +87,39 @@ class PermittedPitches(VoiceRule):
             permitted.append(fits | ~is_note)
         self.forbidden = ~torch.from_numpy(np.stack(permitted))  # [voices, V]
 
-    def sing_in(self, order: Sequence[int]) -> None:
-        self.forbidden = self.forbidden[list(order)]
-
     def __call__(self, values: Tensor) -> Tensor:
         self.forbidden = self.forbidden.to(values.device)
         voice = values.shape[1] % len(self.forbidden)
         return self.forbidden[voice].expand(len(values), -1)  # [B, V]
 
 
-class NoParallels(VoiceRule):
+class NoParallels:
     """Forbids parallel fifths and octaves as `statistics.voice_leading` defines them.
 
-    A voice may not move to a pitch that completes a parallel with a voice before it in the order,
-    which has moved in the same step. So the later voices give way, from the highest the lower ones.
+    A voice may not move to a pitch that completes a parallel with a voice above it, which has moved
+    in the same step. So the voices further down give way.
 
     pitches: MIDI pitch of each id, SILENT for a rest: [V].
     """
 
     def __init__(self, pitches: Ids, n_voices: int) -> None:
         self.pitches, self.n_voices = torch.from_numpy(pitches), n_voices
-        self.sing_in(range(n_voices))
-
-    def sing_in(self, order: Sequence[int]) -> None:
-        voices = torch.tensor(order)
-        # [place, earlier place]: 1 for a voice above, -1 for one below
-        self.signs = torch.where(voices < voices.unsqueeze(1), 1, -1)
 
     def __call__(self, values: Tensor) -> Tensor:
         batch, length = values.shape
         self.pitches = new = self.pitches.to(values.device)  # [V]
-        self.signs = self.signs.to(values.device)
-        place = length % self.n_voices
-        begin = length - place  # of this step
+        voice = length % self.n_voices
+        begin = length - voice  # of this step
         forbidden = values.new_zeros(batch, len(new), dtype=torch.bool)  # [B, V]
-        if begin == 0 or place == 0:
+        if begin == 0 or voice == 0:
             return forbidden
         step_before = new[values[:, begin - self.n_voices : begin]]  # [B, voices]
-        other, other_before = new[values[:, begin:]], step_before[:, :place]  # [B, place]
-        before = step_before[:, place, None]  # [B, 1]
-        motion = _motion(other_before, other).unsqueeze(2) * _motion(before, new).unsqueeze(1)
-        sign = self.signs[place, :place]  # [place]
+        above, above_before = new[values[:, begin:]], step_before[:, :voice]  # [B, voice]
+        before = step_before[:, voice, None]  # [B, 1]
+        motion = _motion(above_before, above).unsqueeze(2) * _motion(before, new).unsqueeze(1)
         for interval in PERFECT.values():
-            was = (sign * (other_before - before) % 12 == interval).unsqueeze(2)  # [B, place, 1]
-            is_now = (
-                sign.unsqueeze(1) * (other.unsqueeze(2) - new) % 12 == interval
-            )  # [B, place, V]
+            was = ((above_before - before) % 12 == interval).unsqueeze(2)  # [B, voice, 1]
+            is_now = (above.unsqueeze(2) - new) % 12 == interval  # [B, voice, V]
             forbidden = forbidden | ((motion > 0) & was & is_now).any(1)
         return forbidden
 
