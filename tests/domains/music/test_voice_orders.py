@@ -46,13 +46,10 @@ def told(model: torch.nn.Module) -> None:
             torch.nn.init.normal_(module.places.weight)
 
 
-def trained(steps: tuple[int, ...] = (40, 23), **model: object) -> MusicModel:
-    made = tiny_model(
-        Chorales(steps), length=64, overlap=0, attention=PitchTime(9), voice_orders=True, **model
-    )
+def trained() -> MusicModel:
+    made = tiny_model(Chorales((40, 23)), length=64, attention=PitchTime(9), voice_orders=True)
     told(made.full_model)
     torch.nn.init.normal_(made.full_model.head.logits.weight, std=0.5)
-    made.full_model.head.logits.bias.data[TOKENIZER.rest] = -100.0
     made.full_model.double()
     return made
 
@@ -181,7 +178,7 @@ def as_sung(grid: np.ndarray, order: tuple[int, ...]) -> Tensor:
 
 @torch.no_grad()
 def test_the_intervals_of_a_step_have_the_same_numbers_in_every_order() -> None:
-    """The numbers of all pairs of voices that hold or move together; one pair is enough."""
+    """Beside a loop over the voices that sing earlier in the step."""
     term = VoiceLeading(TOKENIZER.id_pitches, N)
     torch.nn.init.normal_(term.numbers)
     by_interval = term.numbers.view(2, 12, 12)

@@ -68,9 +68,8 @@ class VoiceLeading(PastTerm):
         rows = nn.functional.embedding(row, table)  # [B, P, voices - 1, 12]
         rows = rows.masked_fill(left_out.unsqueeze(-1), 0)
         classes = torch.arange(OCTAVE, device=past.device)  # [12]
-        interval = (
-            sign.unsqueeze(-1) * (other.unsqueeze(-1) - classes) % OCTAVE
-        )  # [B, P, v - 1, 12]
+        signs = sign.unsqueeze(-1)  # [B, P, 1 or voices - 1, 1]
+        interval = signs * (other.unsqueeze(-1) - classes) % OCTAVE  # [B, P, voices - 1, 12]
         by_class = rows.gather(-1, interval).sum(-2)  # [B, P, 12]
         by_id = by_class[..., self.pitches % OCTAVE]  # [B, P, V]
         return by_id.masked_fill(self.pitches == SILENT, 0)

@@ -26,12 +26,12 @@ def in_order(ids: NDArray[Any], order: Iterable[int]) -> NDArray[Any]:
     return reordered
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class OrderCondition(Condition):
     """The order of the voices."""
 
-    order: Tensor | None = None
-    """Number of each row's order, int64 [B]; None for the first."""
+    order: Tensor
+    """Number of each row's order in `voice_orders`, int64 [B]."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,9 @@ class VoiceOrders(Conditioner):
         return OrderCondition(order=order)
 
     def start(self, condition: Condition, batch: int, length: int) -> KeptOrder | None:
-        order = condition.order if isinstance(condition, OrderCondition) else None
-        if order is None:
+        if not isinstance(condition, OrderCondition):
             return None
-        n_voices = self.orders.shape[1]
+        order, n_voices = condition.order, self.orders.shape[1]
         places = torch.arange(length, device=order.device) % n_voices  # [L]
         index = (order.unsqueeze(1) - 1) * n_voices + places  # [B, L], below 0 for the first order
         vectors = self.places(index.clamp(min=0))  # [B, L, D]
